@@ -25,8 +25,8 @@ from .core.technique import QKV_FUSION, Policy
 from .core.weights import foreign
 
 TOGETHER = "q, k and v"
-OTHER_CODE = "other code gives its keys or values tokens of their own"
-SLOWER = {"cpu": phrase("on a processor three products take less time than a wide product")}
+OTHER_CODE = "other code gives its keys or values separate tokens"
+SLOWER = {"cpu": phrase("on a processor three small products are faster than a single wide product")}
 """Why attention layers on a type of devices are left alone: a step took 1.04 times as long (docs/results.md)."""
 
 Projections = Sequence[tuple[str, ...]]
@@ -56,7 +56,7 @@ class QKVFusion(Policy):
         details, fallbacks, calls = activity.fallback_lines(), activity.fallback_count, activity.use_count
         counts = {"q_k_v": calls, "fallbacks": fallbacks}
         if not calls:
-            none = phrase("no attention layer was called with the same tokens for all three")
+            none = phrase("no attention layer was called with the same tokens for query, key and value")
             alone = phrase("every layer was left alone") if fallbacks or not self.reached else none
             why = next(iter(activity.fallbacks)) if len(activity.fallbacks) == 1 else alone
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
@@ -87,7 +87,7 @@ def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy:
     """Return the error for a model without anything that can be fused; ``reasons`` are those of its layers."""
     by_design = (name for name, _ in network.named_modules() if name.endswith(("qkv", "qkv_proj")))
     layer = next(by_design, None)  # Flux, SD3, ...
-    design = "it is not among the models it knows" if layer is None else f"it computes them together already ({layer})"
+    design = "this class of model is not supported" if layer is None else f"it computes them together already ({layer})"
     given = list(dict.fromkeys(reasons)) or [design]
     problem = f"Fuse QKV cannot fuse the query, key and value projections of {model}: {'; '.join(given)}."
     return UnsupportedModel(problem, remedy, ", ".join(given))

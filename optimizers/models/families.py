@@ -146,7 +146,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         parts=("transformer", "transformer_2"),
         attention=(AttentionLayer("comfy.ldm.wan.model.WanSelfAttention", (("q", "k", "v"),)),),
-        protected=((r"^(audio_proj|music_\w+|head_global)\b", "it prepares the sound, or draws"),),
+        protected=((r"^(audio_proj|music_\w+|head_global)\b", "it prepares the sound or makes the output"),),
         full_precision=_WAN_FULL_PRECISION,
     ),
     Family(
@@ -207,7 +207,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="Kandinsky 5",
         networks=("comfy.ldm.kandinsky5.model.Kandinsky5",),
-        protected=((r"^(\w+_embeddings|text_transformer_blocks|out_layer)\b", "it prepares image or text, or draws"),),
+        protected=((r"^(\w+_embeddings|text_transformer_blocks|out_layer)\b", "it prepares text or makes the output"),),
     ),
     Family(
         name="OmniGen2",

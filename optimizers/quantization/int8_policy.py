@@ -81,8 +81,8 @@ class QuantizationPolicy(Policy):
         if any(choice.timing is not None for choice in choices.all):
             best = max(choice.timing.speedup for choice in choices.all if choice.timing is not None)
             wanted = self.settings.thresholds.min_speedup
-            problem = f"None of the {len(choices.all)} {UNIT} of this {model} gains from int8 here, by {best:.2f} x at "
-            problem += f"best where it takes {wanted:g} x: {'; '.join(self.details())}."
+            problem = f"None of the {len(choices.all)} {UNIT} of this {model} gains from int8 here: the best is "
+            problem += f"{best:.2f} x as fast, and a gain starts at {wanted:g} x: {'; '.join(self.details())}."
             brief = phrase("no layer is quick and exact enough in int8")
         else:
             problem = f"The settings ({self.settings.describe()}) leave no layer of this {model} to quantise."

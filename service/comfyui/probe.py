@@ -218,7 +218,7 @@ class _Trial:
                 yield
         except TooLong:
             why = phrase(
-                "compiling takes longer than the {seconds:.0f} s of this test, and how long is not known here",
+                "compiling takes longer than the {seconds:.0f} s of this test",
                 seconds=given,
             )
             if given >= ENOUGH:

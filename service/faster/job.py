@@ -33,7 +33,7 @@ from .same_work import facts_here, workflow_key
 from .sentences import Tried, left_open, told, why_dropped
 from .workflow import Workflow
 
-_NOT_KEPT = phrase("a node leaves out steps here, or too little memory is free, so no step could be kept to try it on")
+_NOT_KEPT = phrase("a node skips steps here, or too little memory is free, so no step was kept to try it on")
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Job:
         if self.concluded:
             return self.answer()
         if self.observer.empty:
-            why = phrase("The run did not come to the end of a sampler, so nothing is known of it.")
+            why = phrase("No sampler finished in this run, so nothing could be measured.")
             return job_state("look", why_not=why)
         if not self.probing:
             self.probed = [[] if self._tries(one) else self._untried(one) for one in self.seen]
@@ -151,7 +151,7 @@ class Job:
             given_up = {title: known[title].once for title in tries if title in known and known[title].once}
             for title, once in given_up.items():
                 why = phrase(
-                    "compiling took {seconds:.0f} s or more on this machine, too long to try it here", seconds=once
+                    "compiling took {seconds:.0f} s or more on this machine, too long for a test", seconds=once
                 )
                 found.append(Probed(title, why_not=why, once=once))
             order = sorted((title for title in tries if title not in given_up), key=known.__contains__)
@@ -212,7 +212,7 @@ class Job:
 
     def keep(self) -> Payload:
         prompt = inserted(self.workflow, self.chosen)
-        self.remember(phrase("{offer} It was put in.", offer=self.tried[-1].sentence))
+        self.remember(phrase("{offer} It was inserted.", offer=self.tried[-1].sentence))
         return job_state("keep", self.id, prompt)
 
     @property

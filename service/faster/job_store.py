@@ -118,13 +118,13 @@ def _look(job: Job, request: Request) -> Payload:
         if off:
             why = phrase("{node} is muted or bypassed, so nothing is sampled.", node=off[0])
     elif not titles:
-        why = phrase("Nothing is left to try: what could make it faster is there already.")
+        why = phrase("Nothing is left to try: each node that could help is there already.")
         if notes:
             why = phrase("Nothing is left to try here.")
     elif time is None:
         unknown = [
-            phrase("How much faster is known after one run: nothing is measured here yet."),
-            phrase("Looks at: {names}", names=", ".join(titles)),
+            phrase("Nothing was measured here yet: a run shows how much faster it can be."),
+            phrase("To be tried: {names}", names=", ".join(titles)),
         ]
     lines = [*offers, *unknown, *notes, *of_loaded_models()]
     ways = [one.payload for one in levers(job.workflow, request.bypassed, request.names)]

@@ -59,8 +59,8 @@ def of_loaded_models() -> Iterator[Phrase]:
         applied = patcher.lowvram_patch_counter()
         if applied:
             yield phrase(
-                "{model} does not fit the device whole, so its LoRAs are applied anew each time in {count} layers. "
-                "Save Checkpoint merges them once.",
+                "{model} does not fit on the device, so each step applies its LoRAs again in {count} layers. Save "
+                "Checkpoint merges them once.",
                 model=type(patcher.model).__name__,
                 count=applied,
             )
@@ -79,15 +79,15 @@ def needless_tiles(workflow: Workflow, decoded: Iterable[tuple[ModelLink, Decodi
         if needed >= free:
             continue
         said = phrase(
-            "The VAE decodes in tiles, which overlap, so parts are computed twice. The whole needs about "
-            "{needed:.2g} GB by ComfyUI's estimate, and {free:.2g} GB are free: VAE Decode does it at once.",
+            "The VAE computes the overlaps of its tiles twice. The whole picture needs about {needed:.2g} GB by "
+            "ComfyUI's estimate, and {free:.2g} GB are free. VAE Decode needs no tiles.",
             needed=needed / 1e9,
             free=free / 1e9,
         )
         widgets = [(id, name) for id, _ in link.receivers for name in _TILES]
         if one.samples.ndim == 5 and all(isinstance(workflow.inputs(id).get(name), int) for id, name in widgets):
             sets = tuple((id, name, _LARGEST_TILE) for id, name in widgets)
-            yield Lever(phrase("{said} It is tried in one tile.", said=said), sets)
+            yield Lever(phrase("{said} It is tried in a single tile.", said=said), sets)
         else:
             yield Lever(said)
 
@@ -103,7 +103,7 @@ def _turbo_loras(workflow: Workflow, bypassed: Iterable[Bypassed]) -> Iterator[L
             fewer = _STEPS.search(value)
             if value in there and fewer and int(fewer[1]) < taken:
                 said = phrase(
-                    "{node} is bypassed: its LoRA, {file}, is for {fewer} steps, by its name, and this workflow takes "
+                    "{node} is bypassed. By its name, its LoRA {file} is for {fewer} steps; this workflow takes "
                     "{steps}.",
                     node=node.title,
                     file=value,
@@ -136,7 +136,7 @@ def _smaller_files(workflow: Workflow) -> Iterator[Lever]:
             fewer = [one for one in beside if (bits := _bits(one)) and bits in known and _alike(one) == _alike(file)]
             if fewer:
                 said = phrase(
-                    "Beside {file} lies {other}: by its name the same with fewer bits. It loads faster and takes less "
+                    "By its name, {other} is the same model as {file} in fewer bits. It loads faster and takes less "
                     "memory; the picture changes.",
                     file=file,
                     other=fewer[0],
@@ -163,8 +163,7 @@ def _fewer_steps(workflow: Workflow, names: Mapping[str, str]) -> Iterator[Lever
         turned = _steps(workflow.edited({(id, name): not value})) if isinstance(value, bool) else None
         if now is not None and turned is not None and turned < now:
             said = phrase(
-                "This workflow has a switch of its own: {node} takes {fewer} steps in place of {steps} when it is "
-                "{on}.",
+                "This workflow has a switch: with {node} {on} it takes {fewer} steps instead of {steps}.",
                 node=names.get(f"{id}.{name}", workflow.title(id)),
                 fewer=turned,
                 steps=now,

@@ -20,10 +20,10 @@ _ACTS_ON = {"samplingRun": "model", "decoding": "vae"}
 """The inputs of the nodes that act on a part, by its kind."""
 
 _NOTHING = {
-    "samplingRun": phrase("Nothing: what could make it faster is there already."),
-    "loading": phrase("Nothing: files are read once, and the next picture needs none of it."),
-    "compiling": phrase("Nothing: once for each model and size."),
-    "saving": phrase("Nothing: the file is written when the picture is done."),
+    "samplingRun": phrase("Nothing: each node that could help is there already."),
+    "loading": phrase("Nothing to gain: files are read once, not for each picture."),
+    "compiling": phrase("Nothing to gain: compiling happens once for each model and size."),
+    "saving": phrase("Nothing to gain: the file is written when the picture is done."),
 }
 """Why nothing acts on a part, by its kind."""
 
@@ -79,7 +79,8 @@ class RunTime:
                     name = self.workflow.title(id) if id in self.workflow else ""
                     yield _part(kind, name, seconds, self._remedy(kind, id))
         if small:
-            yield _part("otherNodes", "", small, phrase("Nothing: each takes less than a fiftieth."))
+            least_gain = phrase("Nothing to gain: each of these parts takes less than 2 % of the time.")
+            yield _part("otherNodes", "", small, least_gain)
 
     def _remedy(self, kind: str, id: str) -> Phrase:
         run, nothing = self.run, _NOTHING.get(kind, phrase("No node of this pack speeds this part up."))
@@ -90,9 +91,9 @@ class RunTime:
         if kind == "loading" and run and run.again:
             return phrase("{why}", why=run.again)
         if kind == "loading" and run and not run.loaded:
-            return phrase("Nothing known: ComfyUI moves to the device what it had put away.")
+            return phrase("Nothing known helps: ComfyUI moves weights back to the device.")
         if kind == "otherNodes" and not id and "textEncoding" not in self.parts:
-            return phrase("Not told apart: encoding of texts, loading, saving and others.")
+            return phrase("Not measured apart: text encoding, loading, saving and other nodes.")
         return nothing
 
     def _of_text(self) -> Phrase:
@@ -100,10 +101,10 @@ class RunTime:
         run, before = self.run, self.before
         if before and run and not run.loaded and run.texts and run.texts.items() <= before.texts.items():
             return phrase(
-                "The same texts were encoded in the picture before, and ComfyUI has not kept them. See its start "
-                "options --cache-lru and --cache-none."
+                "The picture before had the same texts, but ComfyUI did not keep them encoded. See its start options "
+                "--cache-lru and --cache-none."
             )
-        return phrase("Nothing while the texts are new: each is encoded once.")
+        return phrase("Nothing to gain while texts are new: each is encoded once.")
 
     def _acting(self, input: str, sampler: str) -> Phrase | None:
         """Return what can be tried on VAEs, or models of a sampler, of all where it has no id, and what became of it.

@@ -165,17 +165,17 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
     few = steps if steps is not None and steps < FEWEST_STEPS else None
     types = {workflow.type(id) for id in workflow}
     notes += [
-        phrase("ComfyUI has {node} for such workflows, which is not measured here.", node=node_type(id).title)
+        phrase("ComfyUI has the node {node} for such workflows; it is not measured here.", node=node_type(id).title)
         for id, beside in _COMFYUIS_OWN.items()
         if changes and beside in types and id not in types and class_of(id) is not None
     ]
     caches = [workflow.title(id) for id, type in way.items() if _DO_WHAT_OURS_DOES.get(type) == REUSE_STEPS]
     if changes and few is not None:
         notes.append(
-            phrase("Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much.", steps=few)
+            phrase("Reuse Steps is left out: of so few steps ({steps}), each changes the picture too much.", steps=few)
         )
     elif changes and caches:
-        notes.append(phrase("Reuse Steps is left out: {node} leaves out steps already.", node=caches[0]))
+        notes.append(phrase("Reuse Steps is left out: {node} skips steps already.", node=caches[0]))
     # On a processor small pictures have enough tokens.
     if machine.device != "cpu" and any(step.node == MERGING for step in tries.values()):
         least = minimum_tokens(machine.device)
@@ -195,9 +195,9 @@ def _plan(workflow: Workflow, link: ModelLink, choice: str, machine: Machine, no
 def _why_not_compiled(name: str, machine: Machine) -> Iterator[Phrase]:
     """Yield why a node that compiles is not tried on a machine."""
     if machine.device == "cpu":
-        yield phrase("{name} is left out: on a processor it gains almost nothing, and compiles for long.", name=name)
+        yield phrase("{name} is left out: it gains little on a processor, and compiles for minutes first.", name=name)
     elif machine.device != "cuda":
-        yield phrase("{name} is left out: what it gains on this device is not known.", name=name)
+        yield phrase("{name} is left out: its gain on this device is unknown.", name=name)
     elif not machine.can_compile:
         yield phrase(
             "{name} is left out: torch compiles for this device with triton, which is not installed.", name=name

@@ -74,13 +74,13 @@ def left_open(found: Sequence[Tried], offered: Collection[str], stopped: bool) -
             names=", ".join(dict.fromkeys(one.name for one in drowned)),
         )
     if unclear:
-        yield phrase("Whether it is faster with {names} is not clear from so few evaluations.", names=unclear)
+        yield phrase("Too few evaluations to tell whether it is faster with {names}.", names=unclear)
     if stopped:
-        yield phrase("It was stopped before its end, so more may be possible than is said here.")
+        yield phrase("The run was stopped early, so more may be possible.")
     elif untried:
         count = len({(each.link, each.one.name) for each in found})
         yield phrase(
-            "{tried} of {count} were tried in the time for it. The next run begins with: {names}.",
+            "{tried} of {count} candidates were tried before the time was up. The next run begins with: {names}.",
             tried=count - len(left),
             count=count,
             names=untried,
@@ -97,7 +97,7 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
     one = tried.one
     if one.why_not and one.once:
         return phrase(
-            "{name}: {why}; it pays only if it wins more than {least:.2g} s a picture, with {pictures} to draw.",
+            "{name}: {why}; with {pictures} to draw, it pays if it saves more than {least:.2g} s a picture.",
             name=one.name,
             why=one.why_not,
             least=one.once / pictures,
@@ -120,8 +120,8 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
 
 def _cost(once: float, won: float, picture: int) -> Phrase:
     return phrase(
-        "costs {once:.3g} s once, at most as much after a restart, wins {won:.2g} s a picture: pays from picture "
-        "{picture}",
+        "costs {once:.3g} s once, at most as much after a restart; saves {won:.2g} s a picture: pays from picture "
+        "{picture} on",
         once=once,
         won=won,
         picture=picture,
@@ -141,21 +141,21 @@ def expected_parts(sampling: Range | None, decoding: Range | None, distance: Ran
     """Return what is expected of the steps and of the VAE, each where it is changed, and of the picture."""
     if sampling is None and decoding is not None:
         return phrase(
-            "its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
+            "VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
             **decoding._asdict(),
             share=of_a_seed_change(distance.likely),
         )
     speedup = (sampling or Range(1.0, 1.0, 1.0))._asdict()
-    steps = phrase("its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup)
+    steps = phrase("steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup)
     if distance.high:
         steps = phrase(
-            "its steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} at most",
+            "steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} at most",
             **speedup,
             share=of_a_seed_change(distance.high),
         )
     if decoding is None:
         return steps
-    return phrase("{steps}; its VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})", steps=steps, **decoding._asdict())
+    return phrase("{steps}; VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})", steps=steps, **decoding._asdict())
 
 
 def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: int, flattened: float) -> Phrase:

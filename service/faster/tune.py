@@ -74,7 +74,7 @@ def read_workflow(path: Path) -> Workflow:
         raise InvalidSetting(f"{path} cannot be read ({reason}).", _HINT) from None
     if isinstance(found, dict) and isinstance(found.get("nodes"), list):
         # Only the page turns one into a prompt: subgraphs, bypassed nodes, primitives and widgets are its own.
-        problem = f"{path} is what ComfyUI's Save writes, which is no workflow in the API format."
+        problem = f"{path} is a workflow of ComfyUI's Save, and not in the API format."
         raise InvalidSetting(problem, "Open it in ComfyUI and choose File > Export (API).")
     return Workflow.read(found)
 
@@ -94,7 +94,7 @@ def tune(server: Server, prompt: Prompt, choice: str, prove: bool) -> Prompt:
         return prompt
     print(f"{offer['label']}: {offer['expected']['text']}; {offer['about']['text']}")
     if prove and not offer["proof_seconds"]:
-        print("There is nothing to prove: only its VAE gets faster, and that was measured.")
+        print("There is nothing to prove: only the VAE gets faster, and that was measured.")
     elif prove:
         print("drawing the same seeds plain and faster", flush=True)
         measured = _followed(server, server.ask(_ROUTE, {"do": "prove", "job": state["job"]}))["offer"]["measured"]
@@ -118,7 +118,7 @@ def _followed(server: Server, state: Any) -> Any:
                 server.ask(_OUTCOMES, {"prompt_id": id, "seconds": seconds, "nodes": [], "loaded": False})
         state = server.ask(_ROUTE, {"do": "next", "job": state["job"], "seconds": seconds})
         if state["phase"] == "probe":
-            print("probing what could make it faster", flush=True)
+            print("trying candidates", flush=True)
     return state
 
 
@@ -150,7 +150,7 @@ class Server:
     """Asks the server at an address like ``http://127.0.0.1:8188``; `InvalidSetting` for any other form."""
 
     def __init__(self, address: str) -> None:
-        wrong = InvalidSetting(f"{address} is no address of a ComfyUI server.", "One is http://127.0.0.1:8188.")
+        wrong = InvalidSetting(f"{address} is no address of a ComfyUI server.", "Write for example http://127.0.0.1:8188.")
         try:
             parts = urlsplit(address)
             port = parts.port or 80
@@ -189,7 +189,7 @@ class Server:
             answer = json.loads(text) if text else None
         except ValueError:
             raise BackendUnavailable(
-                f"What answers at {self.address} is no ComfyUI, or it failed (status {response.status}).",
+                f"The server at {self.address} is no ComfyUI, or it failed (status {response.status}).",
                 "Look at its log, or name another --server.",
             ) from None
         if response.status >= 400:
@@ -233,5 +233,5 @@ def _refusal(answer: Any) -> str:
     for node in (answer.get("node_errors") or {}).values():
         for error in node["errors"]:
             return f"{node.get('class_type')}: {error['message']}: {error.get('details')}"
-    error = answer.get("error", "The server refuses it and does not say why.")
+    error = answer.get("error", "The server refuses it without a reason.")
     return str(error.get("message") if isinstance(error, dict) else error)

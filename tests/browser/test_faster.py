@@ -88,9 +88,9 @@ def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: st
     page.build(SAMPLED, 20, 40)  # of a shorter run nothing is said, as its messages come together
     before = graph(page)
     open_dialog(page)
-    assert "nothing is measured here yet." in said(page) and "256 MB" in said(page)
+    assert "Nothing was measured here yet" in said(page) and "256 MB" in said(page)
     choose(page, "fast")
-    page.wait(lambda: "Looks at: Apply ToMe, Reuse Steps" in said(page), "what is looked at")
+    page.wait(lambda: "To be tried: Apply ToMe, Reuse Steps" in said(page), "what is looked at")
     page.screenshot(f"faster_expected_{renderer}")
     press(page, "Run once and look")
     best = offer(page)
@@ -156,19 +156,19 @@ def test_it_can_be_stopped_in_each_phase(page: Page):
     press(page, "Run once and look")
     page.wait(lambda: "is measured" in page.text("dialog"), "run")
     press(page, "Stop")
-    page.wait(lambda: "did not come to the end of a sampler" in said(page), "end of the run")
+    page.wait(lambda: "No sampler finished" in said(page), "end of the run")
     press(page, "Close")
     page.wait(lambda: page.script(IDLE), "end of the run")
 
     page.build(SAMPLED, 40)
     open_dialog(page)
     choose(page, "fast")
-    page.wait(lambda: "Looks at: Apply ToMe, Reuse Steps" in said(page), "what is looked at")
+    page.wait(lambda: "To be tried: Apply ToMe, Reuse Steps" in said(page), "what is looked at")
     press(page, "Run once and look")
     page.wait(lambda: "Trying candidates" in page.text("dialog"), "probe", 120)
     press(page, "Stop")
     assert "Reuse Steps" in offer(page)  # of which the run itself tells
-    assert "It was stopped before its end" in said(page) and "were tried in" not in said(page)
+    assert "The run was stopped early" in said(page) and "were tried before" not in said(page)
     page.wait(lambda: page.script(IDLE), "end of the probe")
     page.click_on(lambda: page.element("dialog .paceline-dialog-buttons button:nth-child(2)"), "Prove it")
     page.wait(lambda: "the same seeds" in page.text("dialog"), "proof")
@@ -210,7 +210,7 @@ def test_a_switch_of_the_workflow_in_a_subgraph_is_turned_to_look(page: Page):
     widget = "return window.outer.widgets.find(({ name }) => name === 'enable_turbo_mode').value"
     assert page.script(widget) is False
     open_dialog(page)
-    told = "This workflow has a switch of its own: enable_turbo_mode takes 4 steps in place of 8 when it is on."
+    told = "This workflow has a switch: with enable_turbo_mode on it takes 4 steps instead of 8."
     assert told in page.text("dialog .paceline-lever")
     before: set[str] = set()
     for last, kept in (("Back", False), ("Keep", True)):

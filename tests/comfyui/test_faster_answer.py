@@ -113,11 +113,11 @@ def test_a_text_that_is_encoded_again_unchanged_is_told(kept):
     ended(kept)
     ended(kept, texts=0.0)  # kept by ComfyUI
     ended(kept)
-    assert "Nothing while the texts are new" in rows()["textEncoding", ""][1]
+    assert "Nothing to gain while texts are new" in rows()["textEncoding", ""][1]
     ended(kept)
-    assert "The same texts were encoded in the picture before" in rows()["textEncoding", ""][1]
+    assert "The picture before had the same texts" in rows()["textEncoding", ""][1]
     ended(kept, loaded=True)  # after a start there is nothing that could be kept
-    assert "Nothing while the texts are new" in rows()["textEncoding", ""][1]
+    assert "Nothing to gain while texts are new" in rows()["textEncoding", ""][1]
 
 
 def switched(turbo: bool) -> dict[str, Any]:
@@ -135,12 +135,12 @@ def switched(turbo: bool) -> dict[str, Any]:
 
 
 def test_a_switch_of_the_workflow_that_takes_fewer_steps_is_found(kept):
-    told = "This workflow has a switch of its own: Turbo LoRA takes 4 steps in place of 20 when it is on."
+    told = "This workflow has a switch: with Turbo LoRA on it takes 4 steps instead of 20."
     assert told in said_before(switched(False))
     assert told.replace("Turbo LoRA", "enable_turbo") in said_before(
         switched(False), names={"turbo.value": "enable_turbo"}
     ), "as the widget of the subgraph around it is called"
-    assert not any("switch of its own" in line for line in said_before(switched(True)) + said_before(PROMPT))
+    assert not any("has a switch" in line for line in said_before(switched(True)) + said_before(PROMPT))
     (lever,) = ask(do="look", prompt=switched(False), choice="fast")["levers"]
     assert lever["sets"] == [{"node": "turbo", "input": "value", "value": True}]
 
@@ -171,7 +171,7 @@ def said_before(prompt: dict[str, Any], **asked: Any) -> list[str]:
 
 def test_a_turbo_lora_that_is_bypassed_is_told(kept, files):
     off = {"id": "9", "type": "LoraLoaderModelOnly", "title": "Turbo", "values": ["turbo_4steps.safetensors"]}
-    told = "Turbo is bypassed: its LoRA, turbo_4steps.safetensors, is for 4 steps, by its name, and this workflow takes"
+    told = "Turbo is bypassed. By its name, its LoRA turbo_4steps.safetensors is for 4 steps; this workflow takes"
     (lever,) = ask(do="look", prompt=PROMPT, choice="fast", bypassed=[off])["levers"]
     assert lever["said"]["text"] == f"{told} 20. It is tried with 4 steps and cfg 1."
     sets = [(one["node"], one["input"], one["value"]) for one in lever["sets"]]
@@ -190,10 +190,11 @@ def test_a_turbo_lora_that_is_bypassed_is_told(kept, files):
 
 
 def test_a_file_with_fewer_bits_beside_the_one_that_is_loaded_is_told(kept, files, monkeypatch):
-    (line,) = [line for line in said_before(plain(Path("x_bf16.safetensors"))) if line.startswith("Beside ")]
-    assert line.startswith("Beside x_bf16.safetensors lies X-fp8_e4m3fn_scaled.safetensors: by its name the same")
+    (line,) = [line for line in said_before(plain(Path("x_bf16.safetensors"))) if "in fewer bits" in line]
+    same = "By its name, X-fp8_e4m3fn_scaled.safetensors is the same model as x_bf16.safetensors in fewer bits."
+    assert line.startswith(same)
     for loaded in ("X-fp8_e4m3fn_scaled.safetensors", "y_int8.safetensors", "z.safetensors"):
-        assert not any(line.startswith("Beside ") for line in said_before(plain(Path(loaded))))
+        assert not any("in fewer bits" in line for line in said_before(plain(Path(loaded))))
 
 
 def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
@@ -213,8 +214,8 @@ def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
         return [*needless_tiles(workflow, [(workflow.vae_links[0], decoding)])]
 
     (picture,), (video,) = found(), found(axes=5)
-    assert "The whole needs about 3 GB by ComfyUI's estimate, and 8 GB are free" in picture.said
-    assert picture.sets == () and video.said == f"{picture.said} It is tried in one tile."
+    assert "The whole picture needs about 3 GB by ComfyUI's estimate, and 8 GB are free" in picture.said
+    assert picture.sets == () and video.said == f"{picture.said} It is tried in a single tile."
     assert video.sets == (("6", "tile_size", 4096), ("6", "temporal_size", 4096))
     assert found("decode") == found(needed=9e9) == found(handles_tiling=True) == []
 
@@ -243,4 +244,4 @@ def test_what_is_loaded_is_known_as_it_is(comfyui, monkeypatch):
 
     assert said(0) == []
     (line,) = said(7)
-    assert line.startswith("Linear does not fit the device whole, so its LoRAs are applied anew each time in 7 layers.")
+    assert line.startswith("Linear does not fit on the device, so each step applies its LoRAs again in 7 layers.")

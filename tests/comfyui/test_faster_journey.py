@@ -21,7 +21,7 @@ from faster_prompts import ask, with_other_attention
 from paceline.measure.measure import SIDES
 from paceline.optimizers.core.errors import InvalidSetting
 
-STOPPED = "It was stopped before its end, so more may be possible than is said here."
+STOPPED = "The run was stopped early, so more may be possible."
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     before, plain = copy.deepcopy(workflow), latent(comfyui, workflow)
     looked = ask(do="look", prompt=workflow, choice="fast")
     said = [line["text"] for line in looked["lines"]]
-    assert said[0] == "How much faster is known after one run: nothing is measured here yet."
-    assert said[1] == "Looks at: Apply ToMe, Reuse Steps"
+    assert said[0] == "Nothing was measured here yet: a run shows how much faster it can be."
+    assert said[1] == "To be tried: Apply ToMe, Reuse Steps"
     assert (
         "Set Attention Processor is left out: ComfyUI's own attention is sdpa already, so it changes nothing." in said
     )
@@ -214,7 +214,7 @@ def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workf
     answer = ask(do="next", job=began["job"])
     assert any(one.state == "untried" for one in job.probed[0]) and answer["phase"] == "answer"
     said = [line["text"] for line in answer["lines"]]
-    assert STOPPED in said and not any(part in one for one in said for part in ("were tried in", "No change we know"))
+    assert STOPPED in said and not any(part in one for one in said for part in ("tried before", "No change we know"))
 
 
 def test_the_deadline_is_kept_beside_a_busy_process(comfyui, workflow, monkeypatch):
@@ -287,7 +287,7 @@ def test_what_compiling_wins_says_what_it_costs_and_from_which_picture_it_pays(c
     monkeypatch.setattr(one_job, "probe", lambda _sampling, _ways, _say, found, _deadline: found.append(gains))
     offer = compiling(Mock())["offer"]
     assert offer["label"] == "Compile UNet" and offer["inserts"][0]["steps"][0]["node"] == "PacelineCompileUNet"
-    cost = "costs 4 s once, at most as much after a restart, wins 3 s a picture: pays from picture 2"
+    cost = "costs 4 s once, at most as much after a restart; saves 3 s a picture: pays from picture 2 on"
     assert offer["expected"]["text"] == f"expected 1.5x (1.4 to 1.6); {cost}"
     answer = compiling(Mock(), pictures=1)
     assert answer["offer"] is None and said_of_sampling(answer) == f"Compile UNet: {cost}."
@@ -312,8 +312,8 @@ def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
             long_ago.setattr(module, "monotonic", lambda: -1e9)
         said = said_of_sampling(compiling(slow))
     assert said == (
-        "Compile UNet: compiling takes longer than the 30 s of this test, and how long is not known here; it pays only "
-        "if it wins more than 1.5 s a picture, with 20 to draw."
+        "Compile UNet: compiling takes longer than the 30 s of this test; with 20 to draw, it pays if it saves more "
+        "than 1.5 s a picture."
     )
     again = compiling(Mock(side_effect=AssertionError("it is tried")))
     assert "compiling took 30 s or more on this machine" in said_of_sampling(again)
@@ -358,7 +358,7 @@ def test_the_next_click_knows_what_was_tried_offered_proved_and_kept(comfyui, wo
     (told,) = [line for line in lines if line.startswith(f"{day}: {offer['label']}: expected ")]
     assert not any(line.startswith(day) for line in looked("balanced")[1]), "another choice is another question"
     ask(do="keep", job=job.id)
-    assert f"{told} It was put in." in looked()[1]
+    assert f"{told} It was inserted." in looked()[1]
 
 
 def test_where_steps_are_left_out_already_it_is_said_why_nothing_is_tried(comfyui, workflow, user_folder):
@@ -368,7 +368,7 @@ def test_where_steps_are_left_out_already_it_is_said_why_nothing_is_tried(comfyu
     comfyui.run(began["prompt"])
     answer = ask(do="next", job=began["job"], seconds={"samplingRun": 3.0})
     assert answer["phase"] == "answer" and answer["offer"] is None
-    assert said_of_sampling(answer).startswith("Apply ToMe: a node leaves out steps here, or ")
+    assert said_of_sampling(answer).startswith("Apply ToMe: a node skips steps here, or ")
 
 
 def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, workflow):

@@ -93,7 +93,7 @@ def test_each_approximate_attention_that_works_here_is_tried_where_the_picture_m
 def test_what_is_there_already_is_not_tried_twice():
     found = plan(PROMPT)  # EasyCache is on the model
     assert not found.reuse
-    assert notes_of(found) == ["Reuse Steps is left out: EasyCache leaves out steps already."]
+    assert notes_of(found) == ["Reuse Steps is left out: EasyCache skips steps already."]
     merged = node("TomePatchModel", model=["1", 0], ratio=0.3)
     assert "PacelineApplyToMe" not in nodes_of(plan(prompt_with(**{"2": merged})))
     preset = node("PacelineOptimizePreset", model=["1", 0], preset="fast")
@@ -137,7 +137,7 @@ def test_fewer_than_five_steps_get_no_reuse_steps(comfyui, name, about):
     found = plan(prompt)
     assert {"PacelineApplyToMe", "PacelineSetAttentionProcessor"} <= nodes_of(found)
     assert found.reuse == (few is None)
-    sentence = f"Reuse Steps is left out: of so few steps ({few}) each changes the picture too much."
+    sentence = f"Reuse Steps is left out: of so few steps ({few}), each changes the picture too much."
     assert notes_of(found) == ([sentence] if few else [])
 
 
@@ -258,7 +258,7 @@ def test_faster_steps_and_a_compiled_vae_are_one_offer():
     """A VAE is compiled where it wins back its seconds."""
     both = offered(80.0, (2.0, 2.0, 2.0), once=4.0, decoding=50.0)
     assert both.names == {"Quick", "Compile VAE"} and both.once == 29.0 and 0 < both.distance.high < 0.01
-    assert "its VAE 2.2x (1.3 to 2.9)" in both.payload["about"]["text"]
+    assert "VAE 2.2x (1.3 to 2.9)" in both.payload["about"]["text"]
     alone = offered(80.0, (0.9, 1.0, 1.1), decoding=50.0)
     assert alone.names == {"Compile VAE"} and alone.payload["proof_seconds"] == [] and alone.sampling_speedup is None
     assert alone.run_speedup.likely == pytest.approx(80 / (80 - 50 * (1 - 1 / 2.2)))
@@ -314,7 +314,7 @@ def test_comfyuis_own_cache_is_named_where_there_is_something_for_it(comfyui):
 
     if "FluxKVCache" not in NODE_CLASS_MAPPINGS:
         pytest.skip("this ComfyUI has no such cache")
-    said = "ComfyUI has Flux KV Cache for such workflows, which is not measured here."
+    said = "ComfyUI has the node Flux KV Cache for such workflows; it is not measured here."
     beside = plain_prompt(more=node("ReferenceLatent"))
     assert said in map(str, plan(beside).notes) and said not in map(str, plan(plain_prompt()).notes)
     assert not any("is not measured here" in note for note in plan(beside, "lossless").notes)

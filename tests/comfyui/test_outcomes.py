@@ -113,7 +113,7 @@ def test_a_run_that_is_watched_is_kept_as_one_of_the_workflow(runs):
     assert watched.parts == parts and watched.seconds == {"loading": 1.5, "steps": 6.0, "rest": 1.5}
     time = ask(do="look", prompt=PROMPT, choice="fast")["time"]
     assert [(one["kind"], one["name"]) for one in time["parts"]][0] == ("samplingRun", "KSampler")
-    assert any(one["remedy"]["text"].startswith("Not told apart") for one in time["parts"])
+    assert any(one["remedy"]["text"].startswith("Not measured apart") for one in time["parts"])
 
 
 def test_the_file_stays_small_and_other_lines_in_it_do_no_harm(runs, keeping, monkeypatch):

@@ -31,7 +31,7 @@ _MEASURED = re.compile(r"Measured, steps of \d+ pictures: (.*)")
 _UNTOLD = ("too noisy to tell", "not certain yet", "in a single run", "too few for an interval")
 """What a sentence about time has in it where it tells nothing."""
 
-_ON_THE_WAY = ("running ", "probing ", "drawing ", "Nothing was ")
+_ON_THE_WAY = ("running ", "trying ", "drawing ", "Nothing was ")
 """How lines begin that are no findings."""
 
 _LARGEST = 320
@@ -183,8 +183,7 @@ def _few(texts: Sequence[str], columns: Sequence[Drawing]) -> str:
     return (
         f"<section><h2>In {steps} steps, as today's distilled models take</h2>"
         f'<p class="verdict">{escape(counted_text((reused.evaluations, plain.evaluations), reused.worst))}.</p>'
-        "<p>Reuse Steps leaves out single late noise levels of the same schedule; as many steps as it computes are "
-        "another schedule.</p>"
+        "<p>Reuse Steps skips single late noise levels of the same schedule; fewer steps are another schedule.</p>"
         '<div class="wide" tabindex="0" role="region" aria-label="Pictures of few steps">'
         f'<table class="pictures few">{_pictures(texts, columns)}</table></div></section>'
     )

@@ -76,10 +76,11 @@ def by_blocks(vae: VAE) -> VAE:
     VAEs of videos: their blocks hand lists on to each other.
     """
     if getattr(vae, "latent_dim", 2) > 2:
-        raise UnsupportedModel("It is a VAE of videos.", brief=phrase("it was measured with VAEs of pictures only"))
+        brief = phrase("its gain was measured only with VAEs of pictures")
+        raise UnsupportedModel("It is a VAE of videos.", brief=brief)
     if not repeated_blocks(getattr(vae.first_stage_model, DECODER, Module())):
         problem = f"The decoder of {describe_vae(vae)} repeats no block that could be tried alone."
-        raise UnsupportedModel(problem, brief=phrase("it repeats no block that could be tried alone"))
+        raise UnsupportedModel(problem, brief=phrase("it has no repeated block that could be tried alone"))
     techniques = stack_on(vae).techniques
     made = [one.by_blocks(DECODER) if isinstance(one, CompileMethods) else one for one in techniques]
     return VAETarget(vae).with_techniques(tuple(made))

@@ -120,7 +120,7 @@ def timings_of(patcher: ModelPatcher) -> Timings:
 
 
 def _each_layer(count: int, rest: torch.device) -> Callable[[LayerChoice], LayerChoice]:
-    """Return what to do after each of ``count`` layers: show how far it is, stop if the user wants to, make room."""
+    """Return the function to call after each of ``count`` layers: it shows progress, stops if cancelled, makes room."""
     import comfy.model_management
     import comfy.utils
 
