@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,16 +9,14 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.core.activity import Summary
-from ..optimizers.core.errors import UnsupportedModel
-from ..optimizers.core.files import require_space, write_atomically
 from ..optimizers.core.phrases import phrase
 from ..optimizers.in_comfyui.quantization.comfy_int8 import quantize
 from ..optimizers.in_comfyui.quantization.int8_linear import int8_layers
-from ..optimizers.in_comfyui.second_weights.clone import require_plain_weights
-from ..optimizers.in_comfyui.structure.model_facts import describe_model, require_model
+from ..optimizers.in_comfyui.structure.model_facts import require_model
 from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
 from ..optimizers.in_comfyui.targets.model_target import ModelTarget
 from ..optimizers.quantization.int8_settings import QuantizationSettings
+from ..service.comfyui.int8_file import save_int8_model
 from ..service.comfyui.output_files import OutputFiles
 from .common import ADVANCED, Made, OptimizingNode, TechniqueNode, setting_input
 
@@ -115,36 +111,3 @@ class PacelineSaveInt8Model(OptimizingNode):
         details = [WEIGHT_ONLY] if differs else []
         cls.announce(Summary("active", phrase("saved {file}", file=shown), details=tuple(details)))
         return io.NodeOutput(ui={"text": ("\n".join([shown, *details]),)})
-
-
-def save_int8_model(patcher: ModelPatcher, path: Path, prompt: Any = None, workflow: Any = None) -> None:
-    """Write the network of a MODEL, with its LoRAs in it, as ComfyUI's node ModelSave does; whole, or not at all.
-
-    ``prompt``, ``workflow``: the graph and what the page adds to it, which go into the file's header.
-
-    Raises:
-        UnsupportedModel: if no layer of the MODEL is in int8, or its weights are foreign.
-        NotEnoughSpace: if it would not fit.
-    """
-    import comfy.model_management
-    import folder_paths
-    from comfy_extras.nodes_model_merging import save_checkpoint
-
-    require_model(patcher)
-    require_plain_weights("Save int8 Model", patcher.model, describe_model(patcher))
-    if not int8_layers(patcher.model.diffusion_model):
-        raise UnsupportedModel(
-            f"This {describe_model(patcher)} has no layers in int8, so there is nothing to save.",
-            "Put Quantize int8 before this node, or save the model with ComfyUI's ModelSave.",
-        )
-    require_space(path.parent, comfy.model_management.module_size(patcher.model.diffusion_model))
-
-    def write(temporary: Path) -> None:
-        Path(folder_paths.get_temp_directory()).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder_paths.get_temp_directory()) as folder:
-            save_checkpoint(
-                patcher, filename_prefix=path.stem, output_dir=folder, prompt=prompt, extra_pnginfo=workflow
-            )
-            shutil.move(next(Path(folder).iterdir()), temporary)
-
-    write_atomically(path, write)
