@@ -25,7 +25,6 @@ CHOICES = (OFF, *PRESETS, CUSTOM)
 BACKENDS = (HOSTS_OWN, AUTO, *registry.BACKENDS)
 
 _WORDS = {"without this node": "without Paceline", "(ComfyUI's own)": "(of comfy-kitchen)"}
-_WORDS |= {f"{choice.limit:g} {name}": f"{choice.limit:g} {choice.label}" for name, choice in BY_NAME.items()}
 
 
 def _here(text: str) -> str:
