@@ -24,17 +24,8 @@ PRESETS = {choice.label: choice for choice in BY_NAME.values()}
 CHOICES = (OFF, *PRESETS, CUSTOM)
 BACKENDS = (HOSTS_OWN, AUTO, *registry.BACKENDS)
 
-_WORDS = {"without this node": "without Paceline", "(ComfyUI's own)": "(of comfy-kitchen)"}
-
-
-def _here(text: str) -> str:
-    """Return a text with this host's words in the place of ComfyUI's."""
-    for theirs, ours in _WORDS.items():
-        text = text.replace(theirs, ours)
-    return text
-
-
-TOOLTIPS = {name: _here(text) for name, text in {**TOME_TOOLTIPS, **REUSE_TOOLTIPS, "backend": BACKEND_TOOLTIP}.items()}
+_BACKEND = BACKEND_TOOLTIP.replace("(ComfyUI's own)", "(of comfy-kitchen)")
+TOOLTIPS = {**TOME_TOOLTIPS, **REUSE_TOOLTIPS, "backend": _BACKEND}
 """What the page says about single settings."""
 
 

@@ -272,7 +272,7 @@ def test_the_page_speaks_of_this_host(controls: list[Component]):
     said = " ".join(one.given.get("info", "") for one in controls)
     for word in ("ComfyUI", "this node", "lossless", "balanced"):
         assert word not in said
-    assert "0.02 same picture" in said and "without Paceline" in said
+    assert "0.02 same picture" in said and "of comfy-kitchen" in said
 
 
 @pytest.mark.parametrize("code", LANGUAGES)
