@@ -220,11 +220,9 @@ class Latents:
         with Shadows() as shadows:
             if around is not None:
                 shadows.put(decoder, BLOCK_CALL, partial(self._watched, around, decoder, []))
-            started = time.perf_counter()
-            output = self.decoding.again(vae)
-            seconds = time.perf_counter() - started
+            decoded = _timed(self.decoding.samples.device, partial(self.decoding.again, vae))
         ended()
-        return [(output, seconds)]
+        return [decoded]
 
     def _watched(
         self, around: Around, decoder: Any, timed: list[bool], latent: Tensor, *more: Any, **named: Any

@@ -83,7 +83,7 @@ class BlocksAlike:
         seen[KEY] = self._part
         patches = options.get(_PATCHES)
         if self._outside[0] is not patches:
-            inside = {name: each for name, each in (patches or {}).items() if name not in _BETWEEN}
+            inside = _inside(options)
             named = {name: [_outside(name, i) for i in range(len(each))] for name, each in inside.items()}
             self._outside = patches, _in_order(named)
         seen[_PATCHES] = self._outside[1]
@@ -103,8 +103,12 @@ def _in_order(given: Options) -> Options:
 
 def runs_python(options: Options) -> bool:
     """Return whether other code runs inside of the blocks of a call with these ``transformer_options``."""
-    inside = {*options.get(_PATCHES, ())} - _BETWEEN
-    return bool(inside or options.get(_REPLACE)) or (SLOT in options and runs_outside(options))
+    return bool(_inside(options) or options.get(_REPLACE)) or (SLOT in options and runs_outside(options))
+
+
+def _inside(options: Options) -> Options:
+    """Return the patches that run inside of blocks, by their names."""
+    return {name: each for name, each in (options.get(_PATCHES) or {}).items() if name not in _BETWEEN}
 
 
 def why_uncompiled(block: torch.nn.Module, fullgraph: bool, shadows: Shadows) -> str:

@@ -13,7 +13,6 @@ from ...core.phrases import phrase
 from ..second_weights.clone import without_dynamic_vram
 from ..second_weights.moves import SECOND_COPY
 from ..structure.protocols import VAE
-from ..targets.method_proxy import stack_on
 from ..targets.vae_target import VAETarget, describe_vae, moved_vae, require_vae
 from .compile_methods import CompileMethods, transformer_in
 
@@ -81,9 +80,9 @@ def by_blocks(vae: VAE) -> VAE:
     if not repeated_blocks(getattr(vae.first_stage_model, DECODER, Module())):
         problem = f"The decoder of {describe_vae(vae)} repeats no block that could be tried alone."
         raise UnsupportedModel(problem, brief=phrase("it has no repeated block that could be tried alone"))
-    techniques = stack_on(vae).techniques
-    made = [one.by_blocks(DECODER) if isinstance(one, CompileMethods) else one for one in techniques]
-    return VAETarget(vae).with_techniques(tuple(made))
+    target = VAETarget(vae)
+    made = [one.by_blocks(DECODER) if isinstance(one, CompileMethods) else one for one in target.techniques]
+    return target.with_techniques(tuple(made))
 
 
 def _require_compilable(vae: VAE) -> None:
