@@ -85,7 +85,7 @@ OURS = [
     ("H100", "gpu_vae_sdxl", "ComfyUI as it comes", ["VAE plain"]),
     ("H100", "gpu_vae_sdxl", "Compile VAE", ["VAE compiled"]),
 ]
-"""Cards, files of results from them, their rows, and what is foretold for them."""
+"""Cards, files of results from them, their rows, and what is estimated for them."""
 FAST = "[diffusion-fast](https://pytorch.org/blog/accelerating-generative-ai-3/)"
 FAL = "[fal.ai](https://github.com/fal-ai/stable-diffusion-benchmarks)"
 HUB = "[diffusers](https://huggingface.co/docs/diffusers/v0.24.0/en/optimization/torch2.0)"
@@ -104,7 +104,7 @@ OTHERS = [
     ("A100", f"{PARA}, bf16", 13.84, ["Flux plain", "VAE plain"]),
     ("A100", f"{PARA}, bf16, compiled", 9.997, ["Flux compiled", "VAE plain"]),
 ]
-"""Published by others with diffusers: card, where and what, seconds, and what is foretold for them."""
+"""Published by others with diffusers: card, where and what, seconds, and what is estimated for them."""
 
 
 def rows(name: str) -> list[dict[str, Any]]:
@@ -182,19 +182,19 @@ def digits(value: float, count: int = 2) -> str:
     return f"{round(value, places):.{max(0, places)}f}"
 
 
-def range_of(card: str, foretold: list[str], eager: Span) -> Span:
-    """Return what was foretold for these parts together."""
-    parts = [(part.rpartition(" ")[0], part.endswith("compiled")) for part in foretold]
+def range_of(card: str, estimated: list[str], eager: Span) -> Span:
+    """Return what was estimated for these parts together."""
+    parts = [(part.rpartition(" ")[0], part.endswith("compiled")) for part in estimated]
     low, high = zip(*(seconds(CARDS[card], *part, eager=eager) or (0, 0) for part in parts), strict=True)
     return sum(low), sum(high)
 
 
-def marked(card: str, measured: float, foretold: list[str], eager: Span) -> str:
-    """Return the cells of what was foretold for these parts together, what was measured, and how far that is off."""
-    low, high = range_of(card, foretold, eager)
+def marked(card: str, measured: float, estimated: list[str], eager: Span) -> str:
+    """Return the cells of what was estimated for these parts together, what was measured, and how far that is off."""
+    low, high = range_of(card, estimated, eager)
     mark = "inside" if low <= measured <= high else f"**{measured / high:.2f}x slower**"
     mark = f"**{low / measured:.2f}x faster**" if measured < low else mark
-    return f"{' + '.join(foretold)} | {shown((low, high))} | {digits(measured, 3)} s | {mark} |"
+    return f"{' + '.join(estimated)} | {shown((low, high))} | {digits(measured, 3)} s | {mark} |"
 
 
 def page() -> str:
@@ -203,8 +203,8 @@ def page() -> str:
         works="\n".join(map(table, WORK)).rstrip(),
         ours="\n".join(
             f"| {card}, [{name}](../benchmarks/RESULTS.md#{name.replace('_', '-')}), {variant} | "
-            + marked(card, row(name, variant)["seconds_median"], foretold, COMFYUI)
-            for card, name, variant, foretold in OURS
+            + marked(card, row(name, variant)["seconds_median"], estimated, COMFYUI)
+            for card, name, variant, estimated in OURS
         ),
         others="\n".join(
             f"| {card}, {source} | {marked(card, found, what, DIFFUSERS)}" for card, source, found, what in OTHERS

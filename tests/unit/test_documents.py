@@ -13,6 +13,7 @@ import pytest
 import yaml
 from comfy_host.paths import ROOT
 from made_examples import MADE, PACKAGE, VERSION
+from sentences import sentences_of_page, too_long
 
 RESULTS = ROOT / "docs" / "results.md"
 EXAMPLES = ROOT / "example_workflows"
@@ -24,6 +25,9 @@ PAGES = [
     ROOT / "benchmarks" / "weights" / "README.md",
     EXAMPLES / "README.md",
 ]
+HELP = sorted((ROOT / "web" / "docs").glob("*/en.md"))
+OF_ANY_LENGTH = {ROOT / "README.zh.md", ROOT / "docs" / "TRUST.md", ROOT / "benchmarks" / "weights" / "README.md"}
+"""Pages in a language without blanks, or that list what was tried or how weights were trained."""
 LINK = re.compile(r'\]\(([^)\s]+)\)|<img src="([^"]+)"')
 UNIT = re.compile(r"(-?\d+(?:\.\d+)?) ?(x(?! \d)|dB|%|s|MB)(?![\w])")
 """A number with a unit; in *512 x 512* the x is none."""
@@ -101,7 +105,7 @@ def test_each_number_of_a_page_of_results_is_in_the_files_that_its_section_names
     assert checked > 150
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *(ROOT / "web" / "docs").glob("*/en.md")], ids=str)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *HELP], ids=str)
 def test_numbers_elsewhere_are_those_of_the_page_of_results(page: Path) -> None:
     """Of the help pages the pictures' distances only: other numbers there are examples and settings."""
     known = set(measured(RESULTS.read_text(encoding="utf-8")))
@@ -131,6 +135,15 @@ def test_each_file_of_results_supports_something() -> None:
         if f"RESULTS.md#{path.stem.replace('_', '-')})" not in text and path.name not in text
     ]
     assert unused == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in (*PAGES, *HELP) if page not in OF_ANY_LENGTH],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_a_page_for_users_has_short_sentences(page: Path) -> None:
+    assert too_long(sentences_of_page(page.read_text(encoding="utf-8"))) == []
 
 
 def test_the_readme_is_short() -> None:

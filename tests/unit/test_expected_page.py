@@ -1,4 +1,4 @@
-"""docs/expected.md says what was foretold from counted work and measured; benchmarks/RESULTS.md is up to date."""
+"""docs/expected.md says what was estimated from counted work and measured; benchmarks/RESULTS.md is up to date."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_committed_pages_are_up_to_date(expected: Any) -> None:
 
 
 def test_every_record_of_a_row_is_marked(expected: Any) -> None:
-    """All rows of the records but those of a technique that is not foretold."""
+    """All rows of the records but those of a technique that is not estimated."""
     marked = {(name, variant) for _, name, variant, _ in expected.OURS}
     left = {
         row["name"]

@@ -10,6 +10,7 @@ import update_locales
 from comfy_host.paths import ROOT
 from paceline.optimizers.core.phrases import PLACEHOLDER, data, phrase
 from phrases_in_code import plain_headlines
+from sentences import sentences, too_long
 from update_locales import english, frontends_own, languages, load, merged, texts, untranslated
 
 # The frontend compiles translations with vue-i18n, where these have a meaning.
@@ -43,12 +44,11 @@ def test_every_input_has_a_name_and_no_english_text_breaks_the_frontend(source):
 
 def test_a_sentence_for_users_is_short_and_names_things(source):
     inputs = [one for node in update_locales._nodes().values() for one in node.GET_SCHEMA().inputs]
-    sentences = [text for tree in source.values() for _, text in texts(tree)]
-    for text in (*sentences, *(one.tooltip for one in inputs if one.tooltip)):
+    phrases = [text for tree in source.values() for _, text in texts(tree)]
+    for text in (*phrases, *(one.tooltip for one in inputs if one.tooltip)):
         said = PLACEHOLDER.sub("X", text)
         assert not RIDDLE.search(said), text
-        for sentence in re.split(r"(?<=[.;:?!])\s", said):
-            assert len(sentence.split()) <= 25, sentence
+        assert too_long(sentences(said)) == []
 
 
 @pytest.mark.parametrize("language", languages())
