@@ -26,6 +26,11 @@ COMPILE, INT8 = {"node": "PacelineCompileUNet", "inputs": {}}, {"node": "Pacelin
 ATTENTION = {"node": "PacelineSetAttentionProcessor", "inputs": {"backend": "kitchen"}}
 REUSE = {"node": "PacelineReuseSteps", "inputs": {}}
 
+KITCHEN = (
+    "*kitchen* is ComfyUI's own int8 attention, which is approximate. We have run it on no card, so compare a picture "
+    "with *auto* first."
+)
+
 
 @dataclass(frozen=True)
 class Made:
@@ -61,23 +66,23 @@ MADE: Mapping[str, Made] = {
     "Wan 2.2 with its turbo LoRA": Made(
         "video_wan2_2_14B_t2v",
         "The template's own switch *enable_turbo_mode* is **on**: 4 steps instead of 20, which is most of the gain. "
-        "**Set Attention Processor** computes the attention of both models in int8 (*kitchen*, ComfyUI's "
-        "own kernels), and **Compile UNet** the rest.",
+        "**Set Attention Processor** computes the attention of both models in int8 (*kitchen*), and **Compile UNet** "
+        f"compiles the rest. {KITCHEN}",
         (ATTENTION, COMPILE),
         ("enable_turbo_mode",),
     ),
     "LTX-2.3": Made(
         "video_ltx2_3_t2v",
         "Eight steps at half the size and three at full size, with one model: one row of nodes serves both samplers. "
-        "**Set Attention Processor** computes attention in int8 (*kitchen*, ComfyUI's own kernels), and **Compile "
-        "UNet** the rest.",
+        "**Set Attention Processor** computes attention in int8 (*kitchen*), and **Compile UNet** compiles the rest. "
+        f"{KITCHEN}",
         (ATTENTION, COMPILE),
     ),
     "MiniMax H3": Made(
         "video_minimax_h3_t2v",
-        "20 steps. **Set Attention Processor** computes attention in int8 (*kitchen*, ComfyUI's own kernels), and "
-        "**Reuse Steps** skips steps whose result it can forecast within its budget. With a turbo LoRA it skips at "
-        "most two of 8 steps, one of 5 to 7, and none of 4.",
+        "20 steps. **Set Attention Processor** computes attention in int8 (*kitchen*), and **Reuse Steps** skips steps "
+        "whose result it can forecast within its budget. With a turbo LoRA it skips at most two of 8 steps, one of 5 "
+        f"to 7, and none of 4. {KITCHEN}",
         (ATTENTION, REUSE),
     ),
     "Qwen-Image 2512": Made(
