@@ -1,1 +1,1 @@
-"""The judge: draws in turns, compares, says what it is worth, and foretells other settings. torch only, no host."""
+"""The judge: draws in turns, compares, says what it is worth, and estimates other settings. torch only, no host."""
