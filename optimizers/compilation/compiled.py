@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache
@@ -20,6 +21,10 @@ from .reasons import CompilationCancelled, CompilationFailed, explain, free_fram
 
 LIMIT_REACHED = "the limit of compiled variants is reached and none of them fits this call"
 TURNED_OFF = "torch did not compile this call (compilation is switched off, or the function has nothing to compile)"
+
+_one_thread = threading.RLock()
+"""Held in each call: ComfyUI's MultiGPU CFG Split has a thread for each device, and while one of them compiles, torch
+compiles anew for the other what fits. A call only starts kernels, so devices still work at once."""
 
 
 class CompiledFunction:
@@ -90,7 +95,7 @@ class CompiledFunction:
             return self.function(*args, **kwargs)
         # Part of the function may have run and emptied its arguments when a later part fails to compile.
         untouched = (args, kwargs) if self._keeps_lists else _copy_containers((args, kwargs))
-        with watching() as call:
+        with _one_thread, watching() as call:
             return self._run(call, args, kwargs, untouched)
 
     def _run(self, call: Compilations, args: Args, kwargs: Kwargs, untouched: tuple[Args, Kwargs]) -> Any:

@@ -206,6 +206,13 @@ def _moved(patcher: ModelPatcher, model: BaseModel, shared: SharedBackups) -> Mo
             "LoRA loaded in bypass mode does that), and they cannot follow to other weights.",
             _AFTER,
         )
+    if patcher.get_additional_models_with_key("multigpu"):
+        raise UnsupportedModel(
+            f"MultiGPU CFG Split has already loaded this {describe_model(patcher)} for another GPU, where its weights "
+            "would stay as they are.",
+            _AFTER,
+            "put MultiGPU CFG Split after this node",
+        )
     clone = patcher.clone(model_override=(model, shared))
     clone.size = 0  # the weights have another size
     clone.patches_uuid = uuid.uuid4()  # or ComfyUI believes that this clone's weights are loaded already

@@ -1,0 +1,55 @@
+"""Beside ComfyUI's MultiGPU CFG Split: a network of its own for one of the passes, in a thread of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from comfy_host import checkpoints
+from compiled_models import with_model_of_its_own
+from distances import relative
+from paceline.optimizers.core.errors import UnsupportedModel
+
+DEVICES = [torch.device("cpu"), torch.device("cpu", 0)]
+"""ComfyUI takes the second for another device than the first."""
+
+WEIGHTS = {
+    "int8": ("PacelineQuantizeInt8", {"include": "attn", "mode": "weight_only"}),
+    "precision": ("PacelineModelPrecision", {"dtype": "bf16"}),
+}
+
+
+@pytest.fixture(scope="module")
+def studio(studio):
+    found = with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
+    found.model.cached_patcher_init = (lambda: checkpoints.smallest_unet(levels=2), ())
+    return found
+
+
+@pytest.fixture
+def split(monkeypatch):
+    import comfy.model_management
+    import comfy.multigpu
+
+    monkeypatch.setattr(comfy.model_management, "get_all_torch_devices", lambda exclude_current=False: DEVICES)
+    return lambda model: comfy.multigpu.create_multigpu_deepclones(model, 2, reuse_loaded=True)
+
+
+def test_each_network_is_compiled_once(studio, split):
+    """torch compiles anew what fits, where another thread compiles at the same time."""
+    torch._dynamo.reset()
+    model = split(studio.run("PacelineCompileUNet", model=studio.model, backend="eager", strict=True))
+    assert relative(studio.sample(model), studio.sample(split(studio.model))) < 1e-5
+    assert "2 kinds of block, 3 places: 4 graphs, 0 recompiles" in (report := studio.report(model)), report
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_both_networks_get_other_weights_or_the_node_says_where_it_belongs(studio, split, name):
+    node, settings = WEIGHTS[name]
+    alone = studio.run(node, model=studio.model, **settings)
+    model = split(alone)
+    assert relative(studio.sample(model), studio.sample(alone)) < 1e-5
+    assert not torch.equal(studio.sample(alone), studio.sample(studio.model))
+    assert studio.tome(model) is not None  # what needs no other weights may follow
+    with pytest.raises(UnsupportedModel, match=r"MultiGPU CFG Split.* Put that node after the nodes that change"):
+        studio.run(node, model=split(studio.model), **settings)
