@@ -224,9 +224,7 @@ WAYS = [(False, False), (False, True), (True, True)]
 
 @pytest.mark.parametrize(
     ("kind", "merged_first", "by_pipeline"),
-    often(
-        [("int8", False, True), ("int8", True, True)], [(kind, *way) for kind in SETTINGS for way in WAYS], several=True
-    ),
+    often([("int8", False, True)], [(kind, *way) for kind in SETTINGS for way in WAYS], several=True),
 )
 def test_merged_into_the_weights_and_taken_out(kind: str, merged_first: bool, by_pipeline: bool) -> None:
     settings, tolerance = SETTINGS[kind]
