@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 # Graphs that were wrong once, and a few of each kind; SDXL's 70 blocks are for `make trust`.
-SEEDS = range(2)
+SEEDS = range(3)
 
 
 @pytest.fixture(scope="module")
