@@ -66,6 +66,7 @@ def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, st
     assert all(float(factor) > 0 for factor in numbers) and ("it/s" in rate or "s/it" in rate)
 
 
+@pytest.mark.thorough
 def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[str, str], axe):
     page.use(VUE)
     node = page.build(

@@ -75,7 +75,8 @@ def levels(model, steps=20, scheduler="karras"):
     return comfy.samplers.calculate_sigmas(model.get_model_object("model_sampling"), scheduler, steps)
 
 
-@pytest.mark.parametrize("told", often([False], [True, False]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("told", [True, False])
 def test_noise_that_rises_again_is_left_alone_from_there(studio, icons, told):
     """Restart sampling: down, back up with fresh noise, down again; in the schedule, or by the sampler alone."""
     from comfy.k_diffusion.sampling import sample_euler

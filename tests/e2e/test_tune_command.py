@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from comfy_host.cached import generated
 from comfy_host.paths import ROOT
 from executing import node
 from faster_prompts import plain
@@ -35,8 +36,10 @@ def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def test_it_writes_a_faster_workflow_that_runs(tmp_path, sd15_checkpoint, server, client, capsys):
-    path = saved(tmp_path, sd15_checkpoint, steps=12)
+def test_it_writes_a_faster_workflow_that_runs(tmp_path, server, client, capsys):
+    checkpoint = generated("sd15_smallest")
+    server.add_model("checkpoints", checkpoint)
+    path = saved(tmp_path, checkpoint, steps=12)
     ours = ("--choice", "fast", "--prove", "--server", server.base_url)
     done = run(str(path), *ours)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -146,7 +146,8 @@ def test_diffusion_transformers_are_compiled_too(compiled, name):
     assert not state(made).eager_calls
 
 
-@pytest.mark.parametrize("dynamic", often(["true"], ["auto", "true"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("dynamic", ["auto", "true"])
 def test_patches_find_the_negative_prompt_in_the_batch_whatever_numbers_were_before(small, compiled, dynamic):
     """Parts of a batch are [1, 0], and [0] or [1] where each part has a call of its own."""
     seen = []
