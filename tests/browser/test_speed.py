@@ -11,7 +11,8 @@ from browser.graphs import TRAINED, example
 from browser.page import ATTENTION, PICTURES, SAMPLER, TOME, VUE, Page, save
 from comfy_host.paths import ROOT
 
-pytestmark = pytest.mark.usefixtures("quiet_console")
+# With each change the chip and the tab are looked at in test_faster.py.
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("quiet_console")]
 
 CHIP = """
 const widget = app.canvas.graph.getNodeById(args[0])?.widgets?.find(({ name }) => name === "$$paceline-chip");
@@ -66,7 +67,6 @@ def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, st
     assert all(float(factor) > 0 for factor in numbers) and ("it/s" in rate or "s/it" in rate)
 
 
-@pytest.mark.thorough
 def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[str, str], axe):
     page.use(VUE)
     node = page.build(

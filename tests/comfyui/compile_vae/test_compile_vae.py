@@ -77,6 +77,7 @@ def test_tiled_decoding_compiles_a_few_tile_sizes_not_every_tile(vae, compiled, 
     assert calls > 10
 
 
+@pytest.mark.thorough  # that errors are raised as they are: tests/unit/test_compilation_function.py
 def test_no_memory_for_the_whole_image_still_falls_into_tiles(vae, compiled, report, monkeypatch):
     """ComfyUI's own way out of it; compiling must not take the error for one of its own."""
     network = vae.first_stage_model
