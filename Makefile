@@ -45,6 +45,7 @@ demo: setup ## make a workflow faster in a real ComfyUI, and show what that is w
 test: setup ## run the tests that every change must pass (PYTEST_ARGS="-k name -x" to choose, TEST_PROCESSES=1 for one by one)
 	@$(PYTEST) -m "not thorough" $(PYTEST_ARGS)
 
+test-all screenshots: export PACELINE_SCREENSHOTS = 1
 test-all: setup ## run those and the thorough ones, which CI runs each night
 	@$(PYTEST) $(PYTEST_ARGS)
 

@@ -1,7 +1,8 @@
 """Which process runs which tests: the longest first, so that all processes end at about the same time.
 
 All that shares the server goes to one process: each process would start a server of its own. Everything else is dealt
-out by file. ``seconds.json`` has what each file took; ``make test PYTEST_ARGS=--write-seconds`` writes it anew.
+out by file, those with diffusers first: they are done before the process with the server is free, which then need not
+import diffusers too. ``seconds.json`` has what each file took; ``make test PYTEST_ARGS=--write-seconds`` writes it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 TABLE = Path(__file__).with_name("seconds.json")
+SERVER = "server"
+"""The unit of all that shares the server."""
 SHARED = ("tests/browser/", "tests/e2e/", "tests/trust/")
 # What starts servers of its own in these folders, or needs none.
 APART = {
@@ -33,17 +36,22 @@ def file_of(nodeid: str) -> str:
 def unit(nodeid: str) -> str:
     """Return what is handed to one process as a whole: a file, or all that shares the server."""
     file = file_of(nodeid)
-    return "server" if file.startswith(SHARED) and file not in APART else file
+    return SERVER if file.startswith(SHARED) and file not in APART else file
 
 
 def longest_first(items: list[pytest.Item]) -> None:
     """Sort tests by how long their unit takes, a new file as long as the mean; the browser is opened last."""
+
+    def rank(unit: str) -> int:
+        return 0 if unit == SERVER else 1 if "/test_diffusers_" in unit else 2
+
     known: dict[str, float] = json.loads(TABLE.read_text(encoding="utf-8"))
     mean = sum(known.values()) / len(known)
     total: Counter[str] = Counter()
     for file in {file_of(item.nodeid) for item in items}:
         total[unit(file)] += known.get(file, mean)
-    items.sort(key=lambda item: (-total[unit(item.nodeid)], unit(item.nodeid), "/browser/" in item.nodeid))
+    units = {item: unit(item.nodeid) for item in items}
+    items.sort(key=lambda item: (rank(units[item]), -total[units[item]], units[item], "/browser/" in item.nodeid))
 
 
 class Stopwatch:

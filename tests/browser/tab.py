@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,9 @@ from comfy_host.paths import ROOT
 from PIL import Image
 
 ARTIFACTS = ROOT / "tests" / "artifacts"
+
+SHOTS = not {"PACELINE_SCREENSHOTS", "PACELINE_PICTURES"}.isdisjoint(os.environ)
+"""Whether somebody will look at the screenshots: without a GPU each takes a processor as long as a small test."""
 
 Box = tuple[float, float, float, float]
 """Left, top, width and height of a part of the page, in its pixels."""
@@ -81,12 +85,15 @@ class Tab:
                 if value := condition():
                     return value
             if time.monotonic() > deadline:
-                seen = self.screenshot("timeout")
+                seen = self._saved("timeout")
                 raise AssertionError(f"After {seconds:g} s there is no {what}. The page is in {seen}.")
             time.sleep(0.1)
 
     def screenshot(self, name: str) -> Path:
-        """Save what is seen now."""
+        """Save what is seen now, where that is wanted."""
+        return self._saved(name) if SHOTS else ARTIFACTS / f"{name}.png"
+
+    def _saved(self, name: str) -> Path:
         ARTIFACTS.mkdir(parents=True, exist_ok=True)
         path = ARTIFACTS / f"{name}.png"
         self.driver.save_screenshot(str(path))

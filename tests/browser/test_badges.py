@@ -188,6 +188,7 @@ def test_a_cancelled_run_says_what_was_done_until_then(page: Page):
     page.screenshot("badge_cancelled")
 
 
+@pytest.mark.thorough  # what is said of several runs: tests/unit/test_run_history.py
 def test_a_badge_tells_of_both_samplers_of_a_prompt(page: Page):
     """A picture, and a short pass over it, with one Reuse Steps: the second leaves nothing out."""
     page.use(VUE)

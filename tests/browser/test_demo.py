@@ -15,6 +15,8 @@ from comfy_host.paths import ROOT
 from comfy_host.server import ComfyServer
 from needs import missing
 
+pytestmark = pytest.mark.thorough
+
 STEPS = 4
 
 TUNED = [

@@ -85,7 +85,7 @@ def undo(page: Page) -> None:
 @pytest.mark.parametrize("renderer", often([VUE], [CANVAS, VUE]))  # what follows is in the canvas
 def test_from_what_is_expected_to_the_run_that_tests_it(page: Page, renderer: str):
     page.use(renderer)
-    page.build(SAMPLED, 20, 40)  # of a shorter run nothing is said, as its messages come together
+    page.build(SAMPLED, 20)  # of a shorter run nothing is said, as its messages come together
     before = graph(page)
     open_dialog(page)
     assert "Nothing was measured here yet" in said(page) and "256 MB" in said(page)

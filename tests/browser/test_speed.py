@@ -11,7 +11,8 @@ from browser.graphs import TRAINED, example
 from browser.page import ATTENTION, PICTURES, SAMPLER, TOME, VUE, Page, save
 from comfy_host.paths import ROOT
 
-pytestmark = pytest.mark.usefixtures("quiet_console")
+# With each change the chip and the tab are looked at in test_faster.py.
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("quiet_console")]
 
 CHIP = """
 const widget = app.canvas.graph.getNodeById(args[0])?.widgets?.find(({ name }) => name === "$$paceline-chip");

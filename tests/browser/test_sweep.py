@@ -9,7 +9,7 @@ from browser.graphs import TRAINED
 from browser.page import CANVAS, VUE, Page
 from cases import often
 
-pytestmark = pytest.mark.usefixtures("quiet_console")
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("quiet_console")]
 
 GRID = "Apply ToMe.method = merge\nApply ToMe.preset = custom\nApply ToMe.ratio = 0.25, 0.5, 0.75"
 CELLS = 3

@@ -173,7 +173,9 @@ class ComfyServer:
         """Offer one more model file, also while the server runs (ComfyUI lists folders anew when asked)."""
         folder = self.base_directory / "models" / kind
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / (name or Path(path).name)).symlink_to(Path(path).resolve())
+        link = folder / (name or Path(path).name)
+        if not link.exists():
+            link.symlink_to(Path(path).resolve())
 
     def _prepare_folders(self) -> None:
         if self._base is None:
@@ -190,8 +192,7 @@ class ComfyServer:
             (self._base / "models" / kind).mkdir(exist_ok=True)
             for path in paths:
                 for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-                    if not (self._base / "models" / kind / file.name).exists():
-                        self.add_model(kind, file)
+                    self.add_model(kind, file)
 
     def _launch(self, host: Path) -> None:
         base = self.base_directory

@@ -34,8 +34,8 @@ def test_a_real_optimization_has_its_speed_its_price_and_its_activity(emoji):
     tome = emoji.studio.tome(emoji.model, ratio=0.1)
     sides = work.watch(emoji.model, seconds=1.25), work.watch(tome)
     found = emoji.compare(*sides, clock=work, steps=8)
-    six = emoji.compare(emoji.model, emoji.model, runs=3, steps=6)
-    assert torch.equal(found.pictures["fewer_steps"], six.pictures["baseline"])
+    six = emoji.compare(emoji.model, emoji.model, runs=1, steps=6)
+    assert torch.equal(found.pictures["fewer_steps"][:1], six.pictures["baseline"])
     assert found.verdict.state == "faster"
     assert found.evidence.speedup.ratio == pytest.approx(1.25)
     assert 0.0 < found.verdict.seed_share < 0.5
@@ -189,7 +189,7 @@ def test_two_vaes_are_compared_on_one_latent(emoji, vae):
 
 def test_the_files_hold_what_the_node_says(emoji, vae, output_folder):
     """Every quality number, computed anew by scikit-image from the saved pictures."""
-    inputs = emoji.inputs(latent_image=emoji.whole, steps=4, runs=2, vae=vae)
+    inputs = emoji.inputs(steps=4, runs=2, vae=vae)
     tome = emoji.studio.tome(emoji.model, ratio=0.6)
     with torch.inference_mode():
         result = emoji.studio.nodes["PacelineCompareModels"].execute(**inputs, model_optimized=tome)

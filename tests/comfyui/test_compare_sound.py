@@ -63,7 +63,7 @@ def compared(scene, optimized, vae=None, audio_vae=None, batch=1):
 
     prompts = (transformers.conditioning(scene.name, seed=seed) for seed in (1, 2))
     latent = {"samples": transformers.latent(scene.name, batch=batch)}
-    job = SamplingJob(*prompts, latent, 1, 3, 2.0, "euler", "simple")
+    job = SamplingJob(*prompts, latent, 1, 2, 2.0, "euler", "simple")
     sides = [Side(model, vae, audio_vae) for model in (scene.model, optimized)]
     plan = MeasurePlan(job.steps, 2, controls=())
     with torch.inference_mode():

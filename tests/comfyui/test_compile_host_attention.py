@@ -63,7 +63,7 @@ def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backen
 def test_a_vae_with_attention_that_reads_memory_is_right_and_names_what_breaks_its_graph(small):
     from comfy.ldm.modules.diffusionmodules import model
 
-    vae = vaes.kl()
+    vae = vaes.kl(levels=1)
     for module in vae.first_stage_model.modules():
         if hasattr(module, "optimized_attention"):
             module.optimized_attention = model.normal_attention

@@ -217,6 +217,7 @@ def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workf
     assert STOPPED in said and not any(part in one for one in said for part in ("tried before", "No change we know"))
 
 
+@pytest.mark.thorough  # with a clock of the test's own it is in test_observed_run.py
 def test_the_deadline_is_kept_beside_a_busy_process(comfyui, workflow, monkeypatch):
     """What was not tried by then is said."""
     from paceline.service.faster import job as one_job

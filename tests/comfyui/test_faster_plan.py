@@ -225,9 +225,7 @@ def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays
 KINDS = ("model", "vae")
 
 
-def offered(
-    seconds: float, speedup: tuple[float, float, float], once: float = 0.0, decoding: float = 0.0
-) -> Any:
+def offered(seconds: float, speedup: tuple[float, float, float], once: float = 0.0, decoding: float = 0.0) -> Any:
     """Return the offer for a sampler of 10 s in a run of ``seconds``, with one candidate, and a VAE's ``decoding``."""
     from paceline.measure.expect import ROUNDING, Probed
     from paceline.measure.replay import Sampling, Subsample

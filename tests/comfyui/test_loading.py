@@ -211,7 +211,7 @@ def test_a_model_is_free_when_nobody_holds_it(studio, node):
 
 
 def test_a_vae_is_free_when_nobody_holds_it(studio):
-    vae = vaes.kl()
+    vae = vaes.kl(levels=1)
     chosen = studio.run(
         "PacelineCompileVAE", vae=vae, backend="eager", mode="default", compile_decoder=True, compile_encoder=False
     )

@@ -60,7 +60,7 @@ def test_every_family_draws_the_same(studio, name):
 SAMPLERS = ("euler", "heun", "dpmpp_2m_sde", "dpm_adaptive", "uni_pc", "euler_cfg_pp", "dpmpp_sde", "lcm")
 
 
-@pytest.mark.parametrize("sampler", often(("heun", "dpm_adaptive"), SAMPLERS))
+@pytest.mark.parametrize("sampler", often(("heun",), SAMPLERS))
 def test_any_sampler(studio, sampler):
     (sampling,) = check(lambda model: studio.sample(model, (8, 8), 2, steps=8, sampler=sampler), studio.model)
     assert sampling.solver == sampler and len(sampling.levels) == 9
@@ -151,7 +151,7 @@ def test_a_replay_leaves_out_what_the_node_leaves_out(studio, icons):
 
 def test_a_probe_ranks_and_leaves_the_network_as_it_is(studio):
     observer, calls = Observer(), []
-    studio.sample(observer.on(studio.model), size=(32, 32), steps=22)
+    studio.sample(observer.on(studio.model), steps=12)
 
     def refused(model):
         raise UnsupportedModel("not here", "nothing to do")
@@ -189,7 +189,7 @@ def test_what_changes_nothing_is_not_evaluated_and_what_did_nothing_is_no_gain(s
 
     assert host_does("sdpa")
     observer, evaluated = Observer(), []
-    studio.sample(observer.on(studio.model), size=(32, 32), steps=8)
+    studio.sample(observer.on(studio.model), steps=8)
 
     def noted(name, change):
         def counting(executor, *args, **kwargs):
@@ -259,7 +259,7 @@ def observed(studio, monkeypatch):
     from comfy.ldm.modules.attention import BasicTransformerBlock
 
     clock, observer = planted_clock(monkeypatch, BasicTransformerBlock), Observer()
-    studio.sample(observer.on(studio.model), size=(32, 32), steps=24)
+    studio.sample(observer.on(studio.model), steps=24)
     (sampling,) = observer.samplings
     return sampling, clock
 

@@ -32,7 +32,6 @@ def test_steps_are_left_out_and_the_picture_stays_near(studio, emoji):
     assert network.count == said.counts["computed"]
     assert said.counts["forecast"] >= 6, said
     assert (found - full).square().mean().sqrt() < 0.05
-    assert torch.equal(draw(emoji, emoji[0]), full)
 
 
 @pytest.mark.parametrize("name", often(["ltx2"], transformers.WITH_SOUND))

@@ -13,7 +13,8 @@ from comfy_host.paths import ROOT
 from comfy_host.server import ComfyServer
 from e2e.package_tools import copy_of_the_pack, environment, run
 
-pytestmark = pytest.mark.slow
+# Each night, and before a release: the registry's tool is installed for it.
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 LARGEST = 2_000_000
 NOT_SHIPPED = ("tests/", "tools/", "benchmarks/", "docs/", "examples/", ".github/", ".ci/")

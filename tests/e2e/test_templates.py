@@ -10,18 +10,15 @@ from collections.abc import Iterator
 
 import needs
 import pytest
-from cases import often
 from comfy_host import template_runs, templates
 from made_examples import MADE, saved
 from paceline.service.faster.tune import Server, tune
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 if not templates.installed():
     needs.missing("ComfyUI's templates are not installed: pip install comfyui-workflow-templates-json")
 
 ALL = templates.most_used(80)
-OFTEN = [next(template for template in ALL if template.models[:1] == ("Wan",))]
-"""A video for which two networks follow each other; all others each night."""
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +27,7 @@ def host() -> Iterator[template_runs.Host]:
         yield running
 
 
-@pytest.mark.parametrize(
-    "template",
-    often(OFTEN, ALL),
-    ids=[template.name for template in ALL],
-)
+@pytest.mark.parametrize("template", ALL, ids=lambda template: template.name)
 def test_a_template_is_drawn_plain_faster_and_plain_again(
     host: template_runs.Host, template: templates.Template, capsys: pytest.CaptureFixture[str]
 ):
@@ -78,7 +71,7 @@ def test_a_template_is_drawn_plain_faster_and_plain_again(
     }.items()
 
 
-@pytest.mark.parametrize("name", often(["Z-Image Turbo"], MADE))
+@pytest.mark.parametrize("name", MADE)
 def test_an_example_made_from_a_template_is_drawn_and_each_node_says_what_it_did(host: template_runs.Host, name: str):
     prompt = host.small_prompt(saved(name))
     ours = {id: node for id, node in prompt.items() if node["class_type"].startswith("Paceline")}

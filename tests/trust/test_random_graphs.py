@@ -31,6 +31,7 @@ def test_random_graphs_draw_the_right_picture(judge, object_info):
     assert states.count("right") > len(states) * 0.6, states
 
 
+@pytest.mark.thorough
 def test_the_judge_notices_a_wrong_picture_and_a_wrong_count(judge, object_info):
     """The same graph with other settings in the second form is a wrong picture; so is a fault that leaves something."""
     from graphs import Graph

@@ -14,7 +14,7 @@ from comfy_host.client import without_proxy
 from comfy_host.server import ComfyServer
 from faster_prompts import plain
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 
 class User:

@@ -96,7 +96,7 @@ def test_generated_calls_match_the_formula(name, device):
     backend = BACKENDS[name]
     function = usable(backend, device)
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(calls_within(backend.limits_for(device)))
     def check(call):
         q, k, v, mask, scale = call

@@ -73,7 +73,7 @@ print(pathlib.Path(paceline.__file__).resolve().parent)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_pip_install(tmp_path: Path) -> None:
     source, venv = tmp_path / "checkout", tmp_path / "venv"
     source.mkdir()

@@ -219,8 +219,13 @@ def test_loaded(kind: str, when: str) -> None:
     pipeline.pipe.unet.delete_adapters("default")
 
 
-@pytest.mark.parametrize(("merged_first", "by_pipeline"), [(False, False), (False, True), (True, True)])
-@pytest.mark.parametrize("kind", often(["int8"], SETTINGS))
+WAYS = [(False, False), (False, True), (True, True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "merged_first", "by_pipeline"),
+    often([("int8", False, True)], [(kind, *way) for kind in SETTINGS for way in WAYS], several=True),
+)
 def test_merged_into_the_weights_and_taken_out(kind: str, merged_first: bool, by_pipeline: bool) -> None:
     settings, tolerance = SETTINGS[kind]
     expected = plain_with_lora()

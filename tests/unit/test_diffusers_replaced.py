@@ -63,7 +63,7 @@ BESIDE = {
 }
 
 
-@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.parametrize("name", often(["attention", "keys"], BESIDE))
 def test_layers_that_other_code_computes_are_left_to_it_and_it_is_named(name: str) -> None:
     setting, layers, state = BESIDE[name]
     pictures = []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
 from accelerate import cpu_offload
 from accelerate.hooks import remove_hook_from_module
+from cases import often
 from paceline import Attention, FuseQKV, Precision, optimize, report, restore
 from paceline.optimizers.qkv_fusion import SLOWER
 from random_pipelines import baseline, differences, distance, picture, small, state_of
@@ -30,8 +32,12 @@ def hook_of_diffusers(unet: Any) -> Callable[[], None]:
     return lambda: registry.remove_hook("own") or delattr(unet, "_diffusers_hook")
 
 
-@pytest.mark.parametrize("wrap", [own_wrapper, hook_of_diffusers])
-@pytest.mark.parametrize("between", [False, True], ids=["optimized twice", "restored between"])
+WRAPPED = product((own_wrapper, hook_of_diffusers), (False, True))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "between"), often([(own_wrapper, True), (hook_of_diffusers, False)], WRAPPED, several=True)
+)
 def test_what_is_wrapped_between_two_calls_of_optimize(
     wrap: Callable[[Any], Callable[[], None]], between: bool
 ) -> None:
@@ -93,9 +99,10 @@ def test_layers_whose_weights_are_replaced_after_precision() -> None:
     assert torch.equal(picture(cast), picture(twin).float())
 
 
-@pytest.mark.parametrize(
-    "order", ["optimize hooks off restore", "optimize hooks restore off", "hooks optimize off restore"]
-)
+ORDERS = ("optimize hooks off restore", "optimize hooks restore off", "hooks optimize off restore")
+
+
+@pytest.mark.parametrize("order", often(ORDERS[1:], ORDERS))
 def test_precision_and_sequential_offloading_give_back_the_weights_that_were_loaded(order: str) -> None:
     pipe = small("sd15").pipe
     loaded = {name: one.clone() for name, one in pipe.unet.state_dict().items()}

@@ -92,6 +92,7 @@ def test_a_kept_difference_is_one_graph_more_and_never_another(studio, compiled,
     assert state(model).graphs == (4 if sizes else 2) and not state(model).eager_calls
 
 
+@pytest.mark.thorough  # how reasons are put in words: tests/unit/test_compilation_settings.py
 def test_the_report_says_in_words_why_it_compiled_again(small, compiled):
     def made(factor):
         def patch(q, k, v, extra_options):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import model_changes as changes
 import pytest
 import torch
+from cases import often
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
 from compiled_models import with_model_of_its_own
@@ -60,7 +61,7 @@ def with_techniques(studio, model):
     return model if fused_by_design else studio.run("PacelineFuseQKV", model=model)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", often(["ltx2"], NAMES))
 def test_blocks_share_one_graph_and_other_techniques_count_and_draw_as_without_it(studio, name):
     model, more = build(name), conditions(name) | {"steps": 3}
     plain = sample(name, model, **more)
@@ -133,10 +134,15 @@ def layers_of_its_own(model, seen):
             model.add_object_patch(f"diffusion_model.{path}.forward", forward)
 
 
-PATCHES = (before_attention, in_the_place_of_attention, around_attention, layers_of_its_own)
+def all_of_them(model, seen):
+    for patch in (before_attention, in_the_place_of_attention, around_attention, layers_of_its_own):
+        patch(model, seen)
 
 
-@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.__name__)
+PATCHES = (before_attention, in_the_place_of_attention, around_attention, layers_of_its_own, all_of_them)
+
+
+@pytest.mark.parametrize("patch", often([all_of_them], PATCHES), ids=lambda patch: patch.__name__)
 def test_patches_run_outside_of_code_that_blocks_share_and_know_where_they_are(studio, patch):
     studio = with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
     seen, patched = [], studio.model.clone()
@@ -157,16 +163,15 @@ def test_patches_run_outside_of_code_that_blocks_share_and_know_where_they_are(s
     assert "fallback" not in report and "graph break" not in report
 
 
-@pytest.mark.parametrize("name", ["freeu", "easycache"])
-def test_what_others_do_between_the_blocks_compiles_nothing(studio, core_node, name):
+def test_what_others_do_between_the_blocks_compiles_nothing(studio, core_node):
     studio = with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
-    change = changes.MODEL_CHANGES[name]
     compiled = blocks(studio, studio.model)
     studio.sample(compiled, steps=4)
     count = graphs(compiled)
-    changed = change(studio, core_node, studio.model)
-    assert torch.equal(studio.sample(blocks(studio, changed), steps=4), studio.sample(changed, steps=4))
-    assert graphs(compiled) == count
+    for change in (changes.freeu, changes.easycache):
+        changed = change(studio, core_node, studio.model)
+        assert torch.equal(studio.sample(blocks(studio, changed), steps=4), studio.sample(changed, steps=4))
+        assert graphs(compiled) == count
 
 
 def test_apply_tome_runs_outside_of_code_that_blocks_share(studio):
