@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,8 +14,7 @@ from torch.nn import Module
 
 from ..core.not_copied import Args, Function, Kwargs
 from ..core.technique import COMPILATION
-from ..models.families import Block
-from ..token_merging.call import TokenCall
+from ..token_merging.call import ModuleBlock, TokenCall, merged_layer
 from ..token_merging.kept import COMPILED, GRADIENTS, SHARED_CODE, UNTOLD, WINDOWS, SamplingStep
 from ..token_merging.tome_policy import TokenMergingPolicy, no_unet
 from ..token_merging.tome_settings import TokenMergingSettings
@@ -23,13 +22,6 @@ from .components import DENOISER
 from .host import Host
 from .patches import Patches, Wrap, computed_by_others
 from .pipeline_technique import PipelineTechnique
-
-
-@dataclass(frozen=True)
-class ModuleBlock(Block):
-    """One ``BasicTransformerBlock``; its name is a path, e.g. ``down_blocks.1.attentions.0.transformer_blocks.0``."""
-
-    module: Module
 
 
 def is_unet(model: object) -> bool:
@@ -40,7 +32,7 @@ def is_unet(model: object) -> bool:
 
 
 def image_attention(unet: Module) -> tuple[ModuleBlock, ...]:
-    """Return every block of a ``UNet2DConditionModel`` with self-attention over the image alone."""
+    """Return every block of a ``UNet2DConditionModel`` with self-attention over the image alone; names are paths."""
     return tuple(ModuleBlock(name, number, scale, block) for number, (name, scale, block) in enumerate(_walk(unet)))
 
 
@@ -89,13 +81,10 @@ class PipelineTokenMerging(PipelineTechnique):
             raise no_unet(name, "ReuseSteps, Attention and Compile")
         policy = self.policy = TokenMergingPolicy(name, image_attention(host.component.part), settings)
         for block in policy.blocks:
-            layers: Any = block.module
-            made: list[tuple[Any, Callable[[ModuleBlock, Function], Function]]] = [(layers.attn1, self._self_attention)]
-            made += [(layers.attn2, self._queries_merged)] if settings.merge_crossattn else []
-            made += [(layers.ff, self._queries_merged)] if settings.merge_mlp else []
-            for layer, make in made:
-                if layer is not None:
-                    self._wraps.append((block.name, patches.wrap(layer, "forward", partial(make, block))))
+            for name, layer in block.layers(settings):
+                other = partial(merged_layer, block, call=lambda: self._call)
+                make = partial(self._self_attention, block) if name == "attn1" else other
+                self._wraps.append((block.name, patches.wrap(layer, "forward", make)))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         position, policy, refusal = host.run.position, self.policy, _refusal(host)
@@ -149,17 +138,6 @@ class PipelineTokenMerging(PipelineTechnique):
             return self._call.around_attention(block, hidden_states, size, masked, attend)
 
         return reduced
-
-    def _queries_merged(self, block: ModuleBlock, forward: Function) -> Function:
-        """Return ``forward`` of a layer whose first argument is the image, with the block's merging around it."""
-
-        @functools.wraps(forward)
-        def merged(hidden_states: Tensor, *args: object, **options: object) -> object:
-            if self._call is None:
-                return forward(hidden_states, *args, **options)
-            return self._call.around_layer(block, hidden_states, lambda tokens: forward(tokens, *args, **options))
-
-        return merged
 
 
 def _evaluation(host: Host) -> SamplingStep | None:

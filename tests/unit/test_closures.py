@@ -55,7 +55,8 @@ def test_a_node_imports_no_more_than_it_needs(node):
 
 
 def test_a_node_imports_no_other_technique():
-    own = {path.parent.name for path in (ROOT / "optimizers").glob("*/*_policy.py")} | {"precision_policy", "qkv_fusion"}
+    own = {path.parent.name for path in (ROOT / "optimizers").glob("*/*_policy.py")}
+    own |= {"precision_policy", "qkv_fusion"}
     assert {"step_reuse", "token_merging"} <= own
     for node in AT_MOST:
         files = closure(ROOT / "nodes" / f"{node}.py")
