@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MethodType
@@ -57,7 +57,6 @@ class ComponentQuantization(PipelineTechnique):
     def attach(self, host: Host, patches: Patches) -> None:
         self._layers: list[_Int8Layer] = []
         self._merged = weakref.WeakSet[Module]()
-        self._away = False
         part, title, settings = host.component.part, host.component.class_name, self.settings
         require_plain_weights(self.title, host.component)
         layers, family = linear_layers(part), find_family(part)
@@ -130,7 +129,8 @@ class ComponentQuantization(PipelineTechnique):
     def _in_floating_point(self, part: Module, method: Any, changing: bool) -> Any:
         @functools.wraps(method)
         def run(*args: object, **kwargs: object) -> object:
-            with self._floating(changing):
+            # On the device of the model only where they are to be changed.
+            with _floating(self._layers, moved=changing, anew=changing):
                 result = method(*args, **kwargs)
             if changing:
                 self._watch_merged(part)
@@ -142,35 +142,13 @@ class ComponentQuantization(PipelineTechnique):
         """Have floating point weights in where a pipeline takes a merged LoRA out: it asks PEFT's layers themselves."""
 
         def unmerge(module: Any) -> None:
-            layers = [layer for layer in self._layers if layer.is_of(module.get_base_layer())]
-            for layer in layers:
-                layer.take_out()
-            try:
+            with _floating([layer for layer in self._layers if layer.is_of(module.get_base_layer())]):
                 type(module).unmerge(module)
-            finally:
-                for layer in layers:
-                    layer.put_in(anew=True)
 
         for module in part.modules():
             if getattr(module, "merged_adapters", None) and module not in self._merged:
                 module.__dict__["unmerge"] = MethodType(unmerge, module)  # a copy has its own layer in it
                 self._merged.add(module)
-
-    @contextmanager
-    def _floating(self, changing: bool) -> Iterator[None]:
-        """Have the floating point weights in: on the device of the model only where they are to be changed."""
-        if self._away:  # one such method calls another
-            yield
-            return
-        self._away = True
-        try:
-            for layer in self._layers:
-                layer.take_out(moved=changing)
-            yield
-        finally:
-            for layer in self._layers:
-                layer.put_in(anew=changing)
-            self._away = False
 
 
 class _Int8Layer:
@@ -239,6 +217,18 @@ class _Int8Layer:
         # Converting a model does not change what torchao's tensors say of themselves.
         plain = (each for each in (self._layer.bias, *self._part.parameters()) if type(each) is Parameter)
         return next(each.dtype for each in plain)
+
+
+@contextmanager
+def _floating(layers: Sequence[_Int8Layer], moved: bool = True, anew: bool = True) -> Iterator[None]:
+    """Have the floating point weights of layers in: see `_Int8Layer.take_out` and `_Int8Layer.put_in`."""
+    try:
+        for layer in layers:
+            layer.take_out(moved)
+        yield
+    finally:
+        for layer in layers:
+            layer.put_in(anew)
 
 
 def linear_layers(part: Module) -> dict[str, Linear]:
