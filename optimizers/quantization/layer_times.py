@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..core.devices import is_out_of_memory, synchronize
 from ..core.errors import error_line
-from ..core.seconds import keep_seconds, read_seconds, where
+from ..core.seconds import KeptSeconds, where
 from .rounding import Int8Weight, quantize_weight
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
@@ -102,10 +102,9 @@ class Timings:
     def __init__(
         self, device: torch.device, dtype: torch.dtype, kernel: str, layers: MakeLayers, file: Path | None = None
     ) -> None:
-        self.device, self.dtype, self.kernel, self.layers, self.file = device, dtype, kernel, layers, file
-        self._section = f"{where(device, dtype)} | whole layers | {kernel}"
+        self.device, self.dtype, self.kernel, self.layers = device, dtype, kernel, layers
         self._tokens = TIMED_TOKENS.get(device.type, OTHERWISE_TIMED_TOKENS)
-        self._known = read_seconds(file).get(self._section, {})
+        self._kept = KeptSeconds(file, f"{where(device, dtype)} | whole layers | {kernel}")
         self._failed: dict[str, str] = {}  # no errors: their frames would keep tensors in memory
 
     def time(self, inputs: int, outputs: int) -> Timing:
@@ -114,22 +113,18 @@ class Timings:
         Raises `KernelFailed` if it cannot be computed, which is remembered for this size, and RuntimeError if memory
         runs out, which is not: a moment later there can be enough.
         """
-        key = self._key(inputs, outputs)
+        key = f"{self._tokens}x{inputs}x{outputs}"
         if key in self._failed:
             raise KernelFailed(self._failed[key])
-        if key not in self._known:
+        if key not in self._kept.known:
             try:
-                self._known[key] = self._measure(inputs, outputs)
+                self._kept.keep(key, self._measure(inputs, outputs))
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
                 self._failed[key] = f"failed here: {error_line(error)}"
                 raise KernelFailed(self._failed[key]) from error
-            keep_seconds(self.file, self._section, self._known)
-        return Timing(*self._known[key])
-
-    def _key(self, inputs: int, outputs: int) -> str:
-        return f"{self._tokens}x{inputs}x{outputs}"
+        return Timing(*self._kept.known[key])
 
     @torch.inference_mode()
     def _measure(self, inputs: int, outputs: int) -> list[float]:

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import torch
 
 from ..core.not_copied import NotCopied
-from ..core.seconds import keep_seconds, read_seconds, where
+from ..core.seconds import KeptSeconds, where
 
 LEAST = 1.03
 """What is gained below it could be noise: attention stays whole."""
 
 _where = cache(where)
-_known: dict[str, dict[str, list[float]]] = {}
-"""By section and size, the least seconds of one attention: whole, and reduced with keeping the difference."""
+_known: dict[str, KeptSeconds] = {}
+"""By section, the least seconds of one attention: whole, and reduced with keeping the difference."""
 
 
 class Timed(NamedTuple):
@@ -33,10 +33,6 @@ class Timed(NamedTuple):
     dtype: torch.dtype
     beside: str
     size: str
-
-    @property
-    def section(self) -> str:
-        return f"{_where(self.device, self.dtype)} | {self.beside}"
 
 
 def moment(device: torch.device) -> Any:
@@ -65,10 +61,7 @@ class Gains(NotCopied):
 
     def speedup(self, timed: Timed, full: float) -> float | None:
         """Return how many times faster a run's attention gets, None if unknown; ``full``: share of its full steps."""
-        section = timed.section
-        if section not in _known:
-            _known[section] = read_seconds(self.file).get(section, {})
-        whole, reduced = _known[section].get(timed.size, (0.0, 0.0))
+        whole, reduced = self._kept(timed).known.get(timed.size, (0.0, 0.0))
         return whole / (reduced + full * whole) if whole else None
 
     def note(self, timed: Timed, begun: Any, whole: Any, ended: Any) -> None:
@@ -79,8 +72,13 @@ class Gains(NotCopied):
         """Decide by what was noted, where nothing was known."""
         noted, self._new = self._new, {}
         for timed, moments in noted.items():
-            known = _known.setdefault(timed.section, {})
+            known = self._kept(timed)
             least = [min(seconds_between(*each[way : way + 2]) for each in moments) for way in (0, 1)]
-            if timed.size not in known and min(least) > 0:
-                known[timed.size] = least
-                keep_seconds(self.file, timed.section, known)
+            if timed.size not in known.known and min(least) > 0:
+                known.keep(timed.size, least)
+
+    def _kept(self, timed: Timed) -> KeptSeconds:
+        section = f"{_where(timed.device, timed.dtype)} | {timed.beside}"
+        if section not in _known:
+            _known[section] = KeptSeconds(self.file, section)
+        return _known[section]
