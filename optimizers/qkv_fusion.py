@@ -20,17 +20,15 @@ from torch.nn.functional import linear
 from .core.activity import Activity, Summary
 from .core.errors import UnsupportedModel
 from .core.phrases import phrase
-from .core.replaced import computed_by, replacement
+from .core.shadow import computed_by, replacement
 from .core.technique import QKV_FUSION, Policy
 from .core.weights import foreign
+from .models.families import Projections
 
 TOGETHER = "q, k and v"
 OTHER_CODE = "other code gives its keys or values separate tokens"
 SLOWER = {"cpu": phrase("on a processor three small products are faster than a single wide product")}
 """Why attention layers on a type of devices are left alone: a step took 1.04 times as long (docs/results.md)."""
-
-Projections = Sequence[tuple[str, ...]]
-"""Attributes of a module that are query, key and value and read the same tokens, those of each group together."""
 
 _OF_OTHERS = re.compile(r"attn2$|cross|_to_(audio|video)_")
 """In the name of an attention layer whose keys are of other tokens, in ComfyUI and diffusers."""

@@ -13,8 +13,7 @@ from torch.nn import Linear, Module
 from ..core.activity import Activity
 from ..core.errors import UnsupportedModel
 from ..core.phrases import phrase
-from ..core.replaced import replacement
-from ..core.shadow import Shadows
+from ..core.shadow import Shadows, replacement
 from ..models.families import find_family
 from ..quantization.int8_policy import QuantizationPolicy
 from ..quantization.int8_settings import QuantizationSettings

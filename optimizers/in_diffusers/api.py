@@ -21,10 +21,10 @@ from .pipeline_compilation import ComponentCompilation
 from .pipeline_int8 import ComponentQuantization
 from .pipeline_precision import ComponentPrecision, Precision
 from .pipeline_qkv_fusion import ComponentQKVFusion, FuseQKV
+from .pipeline_step_reuse import ControlNetReuse, PipelineStepReuse, ReuseSteps
 from .pipeline_technique import PipelineTechnique
 from .pipeline_token_merging import PipelineTokenMerging
 from .schedule_on_cpu import PipelineScheduleOnCPU, ScheduleOnCPU
-from .step_reuse.pipeline_step_reuse import ControlNetReuse, PipelineStepReuse, ReuseSteps
 
 log = logging.getLogger("paceline")
 

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from ..core.memory_format import channels_last
-from ..core.replaced import OFFLOADED, computed_by, replacement
-from ..core.shadow import Shadows
+from ..core.shadow import OFFLOADED, Shadows, computed_by, replacement
 
 NOTHING = object()
 """Stands for "the object has no attribute of its own by this name", and for "leave what is there"."""
