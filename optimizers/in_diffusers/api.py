@@ -6,7 +6,6 @@ import logging
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from ..compilation.compile_settings import CompileSettings
@@ -27,9 +26,6 @@ from .pipeline_token_merging import PipelineTokenMerging
 from .schedule_on_cpu import PipelineScheduleOnCPU, ScheduleOnCPU
 
 log = logging.getLogger("paceline")
-
-OLDEST = (0, 41)
-"""The oldest diffusers that is tested."""
 
 _TECHNIQUES: tuple[tuple[type[Any], tuple[type[PipelineTechnique], ...]], ...] = (
     (Precision, (ComponentPrecision,)),
@@ -122,7 +118,6 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
             parts it is for: token merging to the UNet, precision to everything, the rest to UNet or transformer,
             ControlNet and VAE.
     """
-    _name_old_diffusers()
     known: dict[tuple[type[PipelineTechnique], ...], object] = {}
     for value in settings:
         kinds = _techniques(value)
@@ -183,16 +178,6 @@ def restore(pipe: object) -> None:
 def report(pipe: object) -> Report:
     """Return the report of the techniques on a pipeline."""
     return Report(pipe)
-
-
-@cache
-def _name_old_diffusers() -> None:
-    """Say once that this diffusers is older than those that are tested."""
-    import diffusers
-
-    if tuple(map(int, diffusers.__version__.split(".")[:2])) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        log.warning("diffusers %s is older than %s, the oldest that is tested here.", diffusers.__version__, oldest)
 
 
 def _asker(pipe: object, part: Component) -> Any:
