@@ -14,7 +14,7 @@ AT_MOST = {
     "compile": (48, 6350),
     "fuse_qkv": (25, 3150),
     "int8": (37, 4600),
-    "precision": (29, 4000),
+    "precision": (29, 4050),
     "reuse_steps": (33, 4300),
     "set_attention_processor": (29, 4050),
 }
