@@ -61,7 +61,7 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
     """Measure single layers in every way."""
     from comfy_kitchen import int8_linear
     from paceline.optimizers.in_comfyui.int8_linear import KERNEL
-    from paceline.optimizers.quantization.rounding import quantize_weight
+    from paceline.optimizers.quantization.layer_choice import quantize_weight
 
     device, plain = place()
     rows: list[Row] = []

@@ -21,7 +21,7 @@ from ..core.activity import Activity
 from ..core.errors import UnsupportedModel
 from ..core.not_copied import Function, Kwargs
 from ..quantization.int8_policy import LAYERS
-from ..quantization.rounding import Int8Weight
+from ..quantization.layer_choice import Int8Weight, quantize_weight
 
 FORMAT = "int8_tensorwise"
 LAYOUT = "TensorWiseINT8Layout"
@@ -178,14 +178,14 @@ def quantized_linear(
 
 
 @torch.inference_mode()
-def both_layers(quantized: Int8Weight, weight: Tensor, bias: Tensor) -> tuple[Module, Module]:
-    """Return ComfyUI's layer with ``weight`` ``[out, in]``, and ours with it in int8: to time what will run."""
+def both_layers(weight: Tensor, bias: Tensor) -> tuple[Module, Module]:
+    """Return ComfyUI's layer with ``weight`` ``[out, in]`` in the dtype of ``bias``, and ours in int8."""
     import comfy.ops
 
     outputs, inputs = weight.shape
-    plain = comfy.ops.disable_weight_init.Linear(inputs, outputs, device=weight.device, dtype=weight.dtype)
-    plain.weight, plain.bias = (torch.nn.Parameter(tensor, requires_grad=False) for tensor in (weight, bias))
-    return plain, quantized_linear(quantized, bias, weight.dtype)
+    plain = comfy.ops.disable_weight_init.Linear(inputs, outputs, device=weight.device, dtype=bias.dtype)
+    plain.weight, plain.bias = (torch.nn.Parameter(tensor, requires_grad=False) for tensor in (weight.to(bias), bias))
+    return plain, quantized_linear(quantize_weight(weight), bias, bias.dtype)
 
 
 # ComfyUI's function for a layer together with the activation before it, and its activations by their names there.

@@ -18,7 +18,6 @@ from torch import Tensor
 from ..core.devices import is_out_of_memory, synchronize
 from ..core.errors import error_line
 from ..core.seconds import KeptSeconds, where
-from .rounding import Int8Weight, quantize_weight
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
 _SHORTEST, _LONGEST = 0.05, 4.0
@@ -71,8 +70,8 @@ TIMED_TOKENS = {"cpu": 256}
 OTHERWISE_TIMED_TOKENS = 4096
 """Tokens that each size of layer is timed with, by device: on a GPU those of an image of 1024 x 1024."""
 
-MakeLayers = Callable[[Int8Weight, Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
-"""Makes the two layers that a host would run, of (int8 weight, weight, bias): in floating point, in int8."""
+MakeLayers = Callable[[Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
+"""Makes the two layers that a host would run, of a float32 weight and a bias: in the dtype of the bias, in int8."""
 
 
 @dataclass(frozen=True)
@@ -132,5 +131,5 @@ class Timings:
         x = torch.randn(self._tokens, inputs, generator=generator).to(self.device, self.dtype)
         weight = (torch.randn(outputs, inputs, generator=generator) / inputs**0.5).to(self.device)
         bias = torch.zeros(outputs, device=self.device, dtype=self.dtype)
-        floating, int8 = self.layers(quantize_weight(weight), weight.to(self.dtype), bias)
+        floating, int8 = self.layers(weight, bias)
         return interleaved_seconds(self.device, [lambda: floating(x), lambda: int8(x)])

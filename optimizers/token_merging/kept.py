@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..core.devices import is_compiling, is_out_of_memory, total_memory
 from ..core.not_copied import NotCopied
-from .full_steps import FullSteps
+from .gains import FullSteps
 from .kv_downsample import FewerKeys, fewer_keys
 
 UNTOLD = "the begin and the end of a step are unknown here"

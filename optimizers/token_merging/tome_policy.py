@@ -14,8 +14,7 @@ from ..core.phrases import phrase
 from ..core.technique import STEP_REUSE, TOKEN_MERGING, Policy, WholeSteps
 from ..models.families import Block
 from .call import TokenCall
-from .full_steps import FullSteps
-from .gains import Gains
+from .gains import FullSteps, Gains
 from .kept import UNTOLD, Kept, SamplingStep
 from .tome_settings import TokenMergingSettings
 

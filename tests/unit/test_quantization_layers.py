@@ -8,9 +8,15 @@ from paceline import QuantizeInt8
 from paceline.optimizers.core.errors import InvalidSetting, NothingGained
 from paceline.optimizers.quantization.int8_policy import QuantizationPolicy
 from paceline.optimizers.quantization.int8_settings import THRESHOLDS, QuantizationSettings
-from paceline.optimizers.quantization.layer_choice import Chooser, Layer, LayerChoice, LayerChoices, choose_layers
+from paceline.optimizers.quantization.layer_choice import (
+    Chooser,
+    Layer,
+    LayerChoice,
+    LayerChoices,
+    choose_layers,
+    quantize_weight,
+)
 from paceline.optimizers.quantization.layer_times import Timing
-from paceline.optimizers.quantization.rounding import quantize_weight
 
 CPU = torch.device("cpu")
 
