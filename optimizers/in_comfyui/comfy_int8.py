@@ -17,7 +17,7 @@ from ..core.shadow import Shadows, replacement
 from ..models.families import find_family
 from ..quantization.int8_policy import QuantizationPolicy
 from ..quantization.int8_settings import QuantizationSettings
-from ..quantization.layer_choice import Chooser, Layer, LayerChoice, choose_layers, quantizing_device
+from ..quantization.layer_choice import Layer, LayerChoice, choose_layers, choose_unread, quantizing_device
 from ..quantization.layer_times import Timings
 from .int8_linear import KERNEL, MODEL_PREFIX, Network, both_layers, int8_layers, modules_together, quantized_linear
 from .run.comfy_technique import ModelCall
@@ -108,8 +108,7 @@ def int8_gains(patcher: ModelPatcher) -> bool:
         return False  # no linear layers, or quantised already
     timings = timings_of(home)
     largest = max(layers, key=lambda layer: layer.inputs * layer.outputs, default=None)
-    chooser = Chooser(QuantizationSettings(), timings.time, timings.device)
-    return largest is not None and not chooser.before(largest).reason
+    return largest is not None and not choose_unread(largest, QuantizationSettings(), timings.time).reason
 
 
 def timings_of(patcher: ModelPatcher) -> Timings:

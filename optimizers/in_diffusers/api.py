@@ -136,7 +136,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
         for part, plan in plans:
             if plan:
                 optional = components is None and len(parts) > 1 and part.role != DENOISER
-                asker = _asker(pipe, part)
+                asker: Any = None if pipe is part.part else pipe  # None for a model that asks for itself
                 owner = None if asker is None else weakref.ref(asker)
                 replaced = {technique.kind for technique, _ in plan}
                 component, before = _as_known(part)
@@ -164,7 +164,7 @@ def restore(pipe: object) -> None:
     since = [host.component for part in asked_on(pipe) if (host := host_of(part)) is not None]
     for part in (*there, *(one for one in since if all(one.part is not known.part for known in there))):
         component, claims = _as_known(part)
-        asker, host = _asker(pipe, part), host_of(part.part)
+        asker, host = None if pipe is part.part else pipe, host_of(part.part)
         others = [] if asker is None else [one for one in claims if one.pipeline is not asker]
         kept = [one for one in others if one.pipeline is not None]  # else nobody can give it back
         if kept:
@@ -178,11 +178,6 @@ def restore(pipe: object) -> None:
 def report(pipe: object) -> Report:
     """Return the report of the techniques on a pipeline."""
     return Report(pipe)
-
-
-def _asker(pipe: object, part: Component) -> Any:
-    """Return the pipeline that asks for something on one of its parts; None for a model that asks for itself."""
-    return None if pipe is part.part else pipe
 
 
 def _as_known(part: Component) -> tuple[Component, tuple[Claim, ...]]:

@@ -49,9 +49,8 @@ _SMALLEST = 1e-30
 Weight = Callable[[], Tensor]
 """Reads a layer's weight ``[out, in]``."""
 
-Measure = Callable[[int, int], Timing | None]
-"""Gives the times of a layer with so many channels in and out, None where they are not known; raises `KernelFailed`
-where it cannot be computed in int8."""
+Measure = Callable[[int, int], Timing]
+"""Gives the times of a layer with so many channels in and out; raises `KernelFailed` where int8 cannot be computed."""
 
 
 @dataclass(frozen=True)
@@ -139,59 +138,54 @@ class LayerChoice:
         return self if self.weight is None else replace(self, weight=self.weight.to(device))
 
 
-class Chooser:
-    """Chooses layer by layer, computing on ``device``.
+def choose_layer(
+    layer: Layer, weight: Weight, settings: QuantizationSettings, measure: Measure | None, device: torch.device
+) -> LayerChoice:
+    """Return the choice for ``layer``, whose ``weight`` is read, and rounded on ``device``, only if it is needed.
 
     ``measure``: gives the times of a size; None where speed does not matter: for weights only, or for their memory.
     """
+    before = choose_unread(layer, settings, measure)
+    if before.reason:
+        return before
+    weights_only = settings.mode == "weight_only"
+    quantized, error = _quantized(layer, weight().to(device).float(), weights_only)
+    most = settings.thresholds.max_error
+    if not (weights_only or settings.is_included(layer.name) or error <= most):
+        return replace(before, error=error, reason=f"its error would be above {most:.1%}")
+    return replace(before, weight=quantized, error=error)
 
-    def __init__(self, settings: QuantizationSettings, measure: Measure | None, device: torch.device) -> None:
-        self.settings, self.measure, self.device = settings, measure, device
 
-    def choose(self, layer: Layer, weight: Weight) -> LayerChoice:
-        """Return the choice for ``layer``, whose ``weight`` is read only if it is needed."""
-        before = self.before(layer)
-        if before.reason:
-            return before
-        choice = self._quantized(layer, weight(), before.timing)
-        most = self.settings.thresholds.max_error
-        near = choice.error is not None and choice.error <= most
-        if self.settings.mode == "weight_only" or self.settings.is_included(layer.name) or near:
-            return choice
-        return replace(choice, weight=None, reason=f"its error would be above {most:.1%}")
+def choose_unread(layer: Layer, settings: QuantizationSettings, measure: Measure | None) -> LayerChoice:
+    """Return the choice for a layer that stays as it is whatever its weights are; without a reason, they decide."""
+    if settings.is_excluded(layer.name):
+        return LayerChoice(layer, reason="excluded by name")
+    if layer.protected:
+        return LayerChoice(layer, reason=layer.protected)
+    if settings.mode == "weight_only" or measure is None:
+        return LayerChoice(layer)
+    try:
+        timing = measure(layer.inputs, layer.outputs)
+    except KernelFailed as failed:
+        return LayerChoice(layer, reason=f"the int8 product: {failed.args[0]}")
+    slow = timing.speedup < settings.thresholds.min_speedup and not settings.is_included(layer.name)
+    return LayerChoice(layer, reason="int8 is not quicker for its size" if slow else "", timing=timing)
 
-    def before(self, layer: Layer) -> LayerChoice:
-        """Return the choice for a layer that stays as it is whatever its weights are; without a reason, they decide."""
-        if self.settings.is_excluded(layer.name):
-            return LayerChoice(layer, reason="excluded by name")
-        if layer.protected:
-            return LayerChoice(layer, reason=layer.protected)
-        if self.settings.mode == "weight_only":
-            return LayerChoice(layer)
-        try:
-            timing = None if self.measure is None else self.measure(layer.inputs, layer.outputs)
-        except KernelFailed as failed:
-            return LayerChoice(layer, reason=f"the int8 product: {failed.args[0]}")
-        slow = timing is not None and timing.speedup < self.settings.thresholds.min_speedup
-        if slow and not self.settings.is_included(layer.name):
-            return LayerChoice(layer, reason="int8 is not quicker for its size", timing=timing)
-        return LayerChoice(layer, timing=timing)
 
-    def _quantized(self, layer: Layer, weight: Tensor, timing: Timing | None = None) -> LayerChoice:
-        values = weight.to(self.device).float()
-        generator = torch.Generator().manual_seed(layer.inputs)  # the same tokens at each call
-        x = torch.randn(TEST_TOKENS, layer.inputs, generator=generator)
-        if re.search(GATED_OUTPUT, layer.name):
-            x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
-        quantized, x = quantize_weight(values), x.to(self.device)
-        tokens, expected = x, x @ values.t()
-        if self.settings.mode == "int8":
-            rounded, scale = quantize_rows(x)
-            tokens = rounded.float() * scale
-        # In place: next to the values of the largest layer, each copy in float32 counts.
-        result = tokens @ quantized.values.float().mul_(quantized.scale).t()
-        error = float((result - expected).norm() / expected.norm().clamp(min=1e-30))
-        return LayerChoice(layer, weight=quantized, error=error, timing=timing)
+def _quantized(layer: Layer, values: Tensor, weights_only: bool) -> tuple[Int8Weight, float]:
+    """Return a float32 weight in int8, and the relative L2 error of the layer's output for random tokens."""
+    generator = torch.Generator().manual_seed(layer.inputs)  # the same tokens at each call
+    x = torch.randn(TEST_TOKENS, layer.inputs, generator=generator)
+    if re.search(GATED_OUTPUT, layer.name):
+        x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
+    quantized, x = quantize_weight(values), x.to(values.device)
+    tokens, expected = x, x @ values.t()
+    if not weights_only:
+        rounded, scale = quantize_rows(x)
+        tokens = rounded.float() * scale
+    # In place: next to the values of the largest layer, each copy in float32 counts.
+    result = tokens @ quantized.values.float().mul_(quantized.scale).t()
+    return quantized, float((result - expected).norm() / expected.norm().clamp(min=1e-30))
 
 
 @dataclass(frozen=True)
@@ -259,7 +253,7 @@ def choose_layers(
         for name, is_named in (("include", settings.is_included), ("exclude", settings.is_excluded))
         if getattr(settings, name) and not any(is_named(layer.name) for layer, _ in layers)
     ]
-    chooser = Chooser(settings, None if timed is None else timed.time, device)
+    measure = None if timed is None else timed.time
     with torch.inference_mode():
-        choices = tuple(each(chooser.choose(layer, weight)) for layer, weight in layers)
+        choices = tuple(each(choose_layer(layer, weight, settings, measure, device)) for layer, weight in layers)
     return LayerChoices(choices, "" if timed is None else timed.kernel, tuple(notes))
