@@ -21,7 +21,7 @@ from ..quantization.layer_choice import Layer, LayerChoice, choose_layers, choos
 from ..quantization.layer_times import Timings
 from .int8_linear import KERNEL, MODEL_PREFIX, Network, both_layers, int8_layers, modules_together, quantized_linear
 from .run.comfy_technique import ModelCall
-from .run.user_folder import user_folder
+from .run.reporting import user_folder
 from .second_weights.clone import WeightPlan, require_plain_weights
 from .second_weights.swap import WeightTechnique, original, unload
 from .structure.model_facts import describe_model, inference_dtype, require_model

@@ -24,8 +24,8 @@ from ..token_merging.tomesd import Matching
 from .comfy_evaluations import Evaluations, step_of
 from .run.attention_chain import Attend, ChainedAttention, add_layer
 from .run.comfy_technique import ComfyTechnique, ModelCall
+from .run.reporting import user_folder
 from .run.sampling_run import SamplerCall, SamplingRun, followed_sampler
-from .run.user_folder import user_folder
 from .structure.model_facts import describe_model, is_compiled_by_others, is_unet, kept_memory, require_model
 from .structure.protocols import ModelPatcher, Options
 from .structure.unet_blocks import AttentionBlock, BlockKey, attention_blocks, described_blocks

@@ -142,7 +142,7 @@ class ComponentQuantization(PipelineTechnique):
         """Have floating point weights in where a pipeline takes a merged LoRA out: it asks PEFT's layers themselves."""
 
         def unmerge(module: Any) -> None:
-            with _floating([layer for layer in self._layers if layer.is_of(module.get_base_layer())]):
+            with _floating([layer for layer in self._layers if layer.layer is module.get_base_layer()]):
                 type(module).unmerge(module)
 
         for module in part.modules():
@@ -158,29 +158,26 @@ class _Int8Layer:
     """
 
     def __init__(self, layer: Linear, part: Module, config: Any) -> None:
-        self._layer, self._part, self._config = layer, part, config
+        self.layer, self._part, self._config = layer, part, config
         self._floating, self._int8, self._dtype = layer.weight, layer.weight, layer.weight.dtype
         self._is_out = self.is_ours = True
         self.put_in(anew=True)
 
     def dequantized(self, tokens: Tensor) -> Tensor:
-        weight: Any = self._layer.weight
-        return linear(tokens, weight.dequantize().to(tokens.dtype), self._layer.bias)
-
-    def is_of(self, layer: object) -> bool:
-        return self._layer is layer
+        weight: Any = self.layer.weight
+        return linear(tokens, weight.dequantize().to(tokens.dtype), self.layer.bias)
 
     @property
     def is_in(self) -> bool:
         """Whether the layer has an int8 weight: `_apply` of a module makes new parameters."""
-        return type(self._layer.weight) is type(self._int8)
+        return type(self.layer.weight) is type(self._int8)
 
     def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the int8 weight with the one that it replaces, in the dtype that the model was converted to since."""
         if self.is_in:
             before, now = self._floating, self._computed_in()
             same = now == self._dtype
-            yield self._layer.weight, before if same else Parameter(before.detach().to(now), before.requires_grad)
+            yield self.layer.weight, before if same else Parameter(before.detach().to(now), before.requires_grad)
 
     def put_in(self, anew: bool) -> None:
         """Put in the int8 weight that was taken out; ``anew`` makes it of the weight that the layer has now."""
@@ -188,11 +185,11 @@ class _Int8Layer:
             return
         self._is_out = False
         if not anew:
-            self._layer.weight = self._int8
+            self.layer.weight = self._int8
             return
         from torchao.quantization import quantize_
 
-        layer = self._layer
+        layer = self.layer
         self._floating, self._dtype = layer.weight, self._computed_in()
         with torch.no_grad(), torch.inference_mode(False):
             quantize_(layer, self._config, lambda *_: True)
@@ -207,15 +204,15 @@ class _Int8Layer:
         """
         if not self.is_in:
             return
-        self._is_out, self._int8, now = True, self._layer.weight, self._computed_in()
+        self._is_out, self._int8, now = True, self.layer.weight, self._computed_in()
         dtype = self._floating.dtype if now == self._dtype else now
         device = self._int8.device if moved else self._floating.device
         self._floating.data, self._dtype = self._floating.data.to(device, dtype), now
-        self._layer.weight = self._floating
+        self.layer.weight = self._floating
 
     def _computed_in(self) -> torch.dtype:
         # Converting a model does not change what torchao's tensors say of themselves.
-        plain = (each for each in (self._layer.bias, *self._part.parameters()) if type(each) is Parameter)
+        plain = (each for each in (self.layer.bias, *self._part.parameters()) if type(each) is Parameter)
         return next(each.dtype for each in plain)
 
 
