@@ -122,7 +122,7 @@ class PipelineStepReuse(PipelineTechnique):
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
         run = self._run
-        if run is None or not run.open or run.schedule.position.timesteps is not scheduler.timesteps:
+        if run is None or not run.open or run.schedule.timesteps is not scheduler.timesteps:
             return self._end_run()  # another network has taken over
         reason = run.before_step(scheduler, arguments)
         return None if reason is None else self._step_aside(reason)

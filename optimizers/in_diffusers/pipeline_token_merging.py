@@ -87,7 +87,7 @@ class PipelineTokenMerging(PipelineTechnique):
                 self._wraps.append((block.name, patches.wrap(layer, "forward", make)))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        position, policy, refusal = host.run.position, self.policy, _refusal(host)
+        policy, refusal = self.policy, _refusal(host)
         host.run.over, self._call = policy.kept.drop_all, None
         if not policy.settings.does_something:
             return
@@ -99,11 +99,11 @@ class PipelineTokenMerging(PipelineTechnique):
         assert host.call is not None, "a UNet is called with a latent"
         sample = host.call.sample
         self._latent = (sample.shape[-2], sample.shape[-1])
-        position.moved_to(host.pipeline, host.call.timestep)
+        host.run.moved_to(host.pipeline, host.call.timestep)
         step: int | Tensor = 0
         if policy.draws:
             # A tensor, so that compiled code serves all steps. It is written there, not copied, and not read back.
-            step = torch.full((), position.index(), dtype=torch.int64, device=sample.device)
+            step = torch.full((), host.run.index(), dtype=torch.int64, device=sample.device)
         shapes = tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         passes = (host.run.calls, shapes, frozenset(name for name, value in kwargs.items() if value is not None))
         evaluation = None if refusal or not policy.settings.keeps else _evaluation(host)
@@ -145,7 +145,7 @@ def _evaluation(host: Host) -> SamplingStep | None:
 
     None if it is not known.
     """
-    run, steps = host.run, host.run.position.schedule()
+    run, steps = host.run, host.run.schedule()
     if not steps or host.call is None:
         return None
     run.at(host.pipeline, host.call)
