@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from types import FunctionType, MethodType, SimpleNamespace
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,15 +42,10 @@ class Network:
     in_run: bool = False
 
 
-def is_int8(module: object) -> TypeGuard[Any]:
-    """Return whether a module is a linear layer in ComfyUI's int8 format, of a class that is no ``torch.nn.Linear``."""
-    weight = getattr(module, "weight", None)
-    return getattr(weight, "_layout_cls", None) == LAYOUT and hasattr(module, "in_features")
-
-
 def int8_layers(network: Module) -> list[Any]:
-    """Return the layers of a network that are in ComfyUI's int8 format."""
-    return [module for module in network.modules() if is_int8(module)]
+    """Return the linear layers of a network in ComfyUI's int8 format, of a class that is no ``torch.nn.Linear``."""
+    linear = (module for module in network.modules() if hasattr(module, "in_features"))
+    return [module for module in linear if getattr(getattr(module, "weight", None), "_layout_cls", None) == LAYOUT]
 
 
 # torch.compile cannot look into ComfyUI's quantised tensors, but it hands them to operators: no graph break.
