@@ -59,8 +59,9 @@ def in_torchao(layer: torch.nn.Module) -> torch.nn.Module:
 
 def measure_layers(quick: bool, speed: float) -> list[Row]:
     """Measure single layers in every way."""
-    from paceline.optimizers.in_comfyui.quantization.int8_linear import KERNEL, as_operator
-    from paceline.optimizers.quantization.rounding import quantize_weight
+    from comfy_kitchen import int8_linear
+    from paceline.optimizers.in_comfyui.int8_linear import KERNEL
+    from paceline.optimizers.quantization.layer_choice import quantize_weight
 
     device, plain = place()
     rows: list[Row] = []
@@ -70,7 +71,7 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
         layer = torch.nn.Linear(inputs, outputs, device=device, dtype=plain).requires_grad_(False)
         weight, half = quantize_weight(layer.weight), copy.deepcopy(layer).bfloat16()
         ways: dict[str, Variant] = {FLOAT: partial(layer, x), BF16: partial(half, x.bfloat16())}
-        ways[OURS] = partial(as_operator, x, weight.values, weight.scale, layer.bias)
+        ways[OURS] = partial(int8_linear, x, weight.values, weight.scale, layer.bias, x.dtype)
         others = {FLOAT: layer}
         if find_spec("torchao"):
             others[TORCHAO] = in_torchao(layer)

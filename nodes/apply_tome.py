@@ -7,9 +7,9 @@ from typing import Any
 
 from comfy_api.latest import io
 
+from ..optimizers.in_comfyui.comfy_token_merging import token_merging_for
 from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
 from ..optimizers.in_comfyui.targets.model_target import ModelTarget
-from ..optimizers.in_comfyui.token_merging.comfy_token_merging import token_merging_for
 from ..optimizers.token_merging.tome_settings import (
     PRESET_NAMES,
     TOOLTIPS,

@@ -10,8 +10,8 @@ from comfy_api.latest import io
 
 from ..optimizers.core.activity import Summary
 from ..optimizers.core.phrases import phrase
-from ..optimizers.in_comfyui.quantization.comfy_int8 import quantize
-from ..optimizers.in_comfyui.quantization.int8_linear import int8_layers
+from ..optimizers.in_comfyui.comfy_int8 import quantize
+from ..optimizers.in_comfyui.int8_linear import int8_layers
 from ..optimizers.in_comfyui.structure.model_facts import require_model
 from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
 from ..optimizers.in_comfyui.targets.model_target import ModelTarget

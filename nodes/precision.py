@@ -11,7 +11,7 @@ from ..optimizers.in_comfyui.comfy_precision import model_precision, with_precis
 from ..optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
 from ..optimizers.in_comfyui.targets.model_target import ModelTarget
 from ..optimizers.in_comfyui.targets.vae_target import VAETarget
-from ..optimizers.precision.precision_settings import PrecisionSettings
+from ..optimizers.precision_policy import PrecisionSettings
 from .common import Made, TechniqueNode, setting_input
 
 _SEARCH = "dtype, bf16, fp16, fp32, half precision, channels_last"

@@ -35,13 +35,22 @@ import torch
 from torch import Tensor
 
 from .core.not_copied import NotCopied
-from .core.phrases import Phrase, phrase
+from .core.phrases import Phrase, phrase, translatable
 
 QUERIES = 64
 """Queries of each layer for which exact attention is computed, evenly spread."""
 
 TOLERANCE = 0.2
 """Relative L2 distance from exact attention that counts as wrong: kernels in 8 bits stay below 0.1."""
+
+
+_FAR_AGAIN = translatable("{what} was far from exact attention again, so it is not used")
+_BEGAN_AGAIN = translatable(
+    "{what} gave numbers that are not finite in evaluation {number}: the run began again without it"
+)
+_WENT_ON = translatable(
+    "{what} gave numbers that are not finite in evaluation {number}: from there on the run is without it"
+)
 
 
 class Spoiled(Exception):
@@ -250,30 +259,16 @@ class Guard(NotCopied):
             self._say(phrase("numbers that are not finite, even without {what}", what=self._words))
             return False
         if wrong and not known.layers:
-            known.layers = wrong
-            self._compares = True
+            known.layers, self._compares = wrong, True
             text = phrase(
                 "{what} was far from exact attention in {count} {count|layer|layers}, now computed exactly",
                 what=self._words,
                 count=len(wrong),
             )
-        elif wrong:
-            known.exact = True
-            text = phrase("{what} was far from exact attention again, so it is not used", what=self._words)
-        elif begins_again:
-            known.exact = True
-            text = phrase(
-                "{what} gave numbers that are not finite in evaluation {number}: the run began again without it",
-                what=self._words,
-                number=evaluation.number,
-            )
         else:
             known.exact = True
-            text = phrase(
-                "{what} gave numbers that are not finite in evaluation {number}: from there on the run is without it",
-                what=self._words,
-                number=evaluation.number,
-            )
+            not_finite = _BEGAN_AGAIN if begins_again else _WENT_ON
+            text = phrase(_FAR_AGAIN if wrong else not_finite, what=self._words, number=evaluation.number)
         self._say(text)
         return True
 

@@ -20,17 +20,15 @@ from torch.nn.functional import linear
 from .core.activity import Activity, Summary
 from .core.errors import UnsupportedModel
 from .core.phrases import phrase
-from .core.replaced import computed_by, replacement
+from .core.shadow import computed_by, replacement
 from .core.technique import QKV_FUSION, Policy
 from .core.weights import foreign
+from .models.families import Projections
 
 TOGETHER = "q, k and v"
 OTHER_CODE = "other code gives its keys or values separate tokens"
 SLOWER = {"cpu": phrase("on a processor three small products are faster than a single wide product")}
 """Why attention layers on a type of devices are left alone: a step took 1.04 times as long (docs/results.md)."""
-
-Projections = Sequence[tuple[str, ...]]
-"""Attributes of a module that are query, key and value and read the same tokens, those of each group together."""
 
 _OF_OTHERS = re.compile(r"attn2$|cross|_to_(audio|video)_")
 """In the name of an attention layer whose keys are of other tokens, in ComfyUI and diffusers."""
@@ -113,9 +111,9 @@ class FusedProjections:
     of the call in which they compute.
 
     Attributes:
-        functions: what takes the place of each layer's ``forward``; ``alone``: the ``forward`` that was there.
-        foresee: what takes the place of the attention layer's ``forward``, ``inner``; None where it is not needed.
-            These are the same for life, so that compiled graphs stay valid.
+        modules: the layers, and the attention layer where a call must be foreseen.
+        functions: what takes the place of the ``forward`` of each, the same for life, so that compiled graphs stay
+            valid; ``below``: the ``forward`` that was there.
     """
 
     def __init__(self, attention: Module, layers: Sequence[Module], others: Sequence[str], counter: Any) -> None:
@@ -123,10 +121,10 @@ class FusedProjections:
         taken = inspect.signature(type(attention).forward).parameters
         joint = getattr(attention, "add_k_proj", None) is not None  # which has projections for the other tokens
         self._others = [name for name in others if name in taken and not joint]
-        self.foresee = self._foresee if self._others else None
-        self.inner: Callable[..., Any] = attention.forward
-        self.functions = tuple(Projection(self, index).forward for index in range(len(layers)))
-        self.alone: list[Callable[[Tensor], Tensor]] = [layer.forward for layer in layers]
+        projections = [Projection(self, index).forward for index in range(len(layers))]
+        self.modules = (*layers, attention) if self._others else tuple(layers)
+        self.functions = (*projections, self._foresee) if self._others else tuple(projections)
+        self.below: list[Callable[..., Any]] = [module.forward for module in self.modules]
         self._joined: tuple[Tensor, Tensor | None] | None = None
         self._refusal = ""
         self._sizes: tuple[int, ...] = ()
@@ -161,7 +159,7 @@ class FusedProjections:
         """Run the attention layer; given other tokens for its keys or values, its layers compute alone."""
         tokens, others = args[0] if args else None, [kwargs.get(name) for name in self._others]
         self._alike = all(other is None or other is tokens for other in others)
-        result = self.inner(*args, **kwargs)
+        result = self.below[-1](*args, **kwargs)
         self._alike = True
         return result
 
@@ -184,7 +182,7 @@ class FusedProjections:
             return own
         elif index == 0 and self._alike:
             self._counter.activity.fall_back(self._refusal)
-        return self.alone[index](tokens)
+        return self.below[index](tokens)  # type: ignore[no-any-return]
 
     def why_apart(self) -> str:
         """Return why the weights cannot be one tensor; "" if they can. Joins nothing."""

@@ -16,8 +16,8 @@ from ..optimizers.core.errors import CannotHelp, InvalidSetting, require_choice,
 from ..optimizers.core.phrases import phrase
 from ..optimizers.core.settings import check_value
 from ..optimizers.core.technique import KINDS
-from ..optimizers.in_comfyui.quantization.comfy_int8 import int8_gains
-from ..optimizers.in_comfyui.quantization.int8_linear import int8_layers
+from ..optimizers.in_comfyui.comfy_int8 import int8_gains
+from ..optimizers.in_comfyui.int8_linear import int8_layers
 from ..optimizers.in_comfyui.run.comfy_technique import AnyTechnique, attach_for
 from ..optimizers.in_comfyui.run.reporting import announce
 from ..optimizers.in_comfyui.structure.protocols import ModelPatcher

@@ -12,8 +12,8 @@ from ..optimizers.core.activity import Summary
 from ..optimizers.core.errors import CannotHelp, InvalidSetting
 from ..optimizers.core.phrases import phrase
 from ..optimizers.in_comfyui.comfy_attention import nothing_before
+from ..optimizers.in_comfyui.comfy_int8 import refuse_quantised
 from ..optimizers.in_comfyui.compilation.comfy_env import cache_folder
-from ..optimizers.in_comfyui.quantization.comfy_int8 import refuse_quantised
 from ..optimizers.in_comfyui.run.reporting import Payload, summary_payload
 from ..optimizers.step_reuse.reuse_settings import FEWEST_STEPS
 from .apply_recipe import Nodes

@@ -107,7 +107,7 @@ class AttentionPolicy(Policy):
             try:
                 output = self.function(inputs)
             except Exception as error:  # a kernel's compiler raises errors of its own classes
-                reason = self.failed(error, call_signature(inputs))
+                reason = self.broken[call_signature(inputs)] = limit_of(error, self.always_raised)
             else:
                 if watched is not None and watched.compares:
                     self._compare(watched, layer, output, inputs)
@@ -115,11 +115,6 @@ class AttentionPolicy(Policy):
                 return output
         activity.fall_back(reason)
         return None
-
-    def failed(self, error: Exception, kind: tuple[object, ...]) -> str:
-        """Remember that the backend cannot take calls of a kind, and return why; raises as :func:`limit_of`."""
-        reason = self.broken[kind] = limit_of(error, self.always_raised)
-        return reason
 
     def _compare(self, evaluation: GuardedEvaluation, layer: int, output: Tensor, inputs: Inputs) -> None:
         """Compute some queries of a call exactly, for the guard. It may cost nobody a run: where it fails, it ends."""

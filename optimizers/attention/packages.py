@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module, metadata
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -45,7 +43,11 @@ def _device_of(q: Tensor) -> AbstractContextManager[object]:
 # [batch, tokens, heads, head_dim], those of xformers too.
 
 
-def _flash(kernel: Callable[..., Any]) -> AttentionFunction:
+@cache
+def load_flash(module: str) -> AttentionFunction:
+    """Import FlashAttention, 2 (``flash_attn``) or 3 (``flash_attn_interface``), and return its attention."""
+    kernel = import_module(module).flash_attn_func
+
     def attention(inputs: Inputs) -> Tensor:
         q, k, v, _, scale, _ = _checked(inputs)
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
@@ -55,22 +57,6 @@ def _flash(kernel: Callable[..., Any]) -> AttentionFunction:
         return result
 
     return attention
-
-
-@cache
-def load_flash2() -> AttentionFunction:
-    """Import flash_attn and return its attention."""
-    from flash_attn import flash_attn_func
-
-    return _flash(flash_attn_func)
-
-
-@cache
-def load_flash3() -> AttentionFunction:
-    """Import flash_attn_interface (FlashAttention-3) and return it."""
-    from flash_attn_interface import flash_attn_func
-
-    return _flash(flash_attn_func)
 
 
 _FLASH = replace(CUDA_HALF, max_head_dim=256)
@@ -197,7 +183,7 @@ with contextlib.suppress(metadata.PackageNotFoundError):
 BACKENDS = (
     Backend(
         name="flash",
-        load=load_flash2,
+        load=partial(load_flash, "flash_attn"),
         limits=(_FLASH,),
         module="flash_attn",
         package="flash-attn",
@@ -207,7 +193,7 @@ BACKENDS = (
     ),
     Backend(
         name="flash3",
-        load=load_flash3,
+        load=partial(load_flash, "flash_attn_interface"),
         limits=(replace(_FLASH, min_compute_capability=(9, 0), max_compute_capability=(9, 0)),),
         module="flash_attn_interface",
         package="flash_attn_3",

@@ -1,12 +1,15 @@
-"""Questions about the machine: names of devices, waiting, out of memory."""
+"""The machine: names of devices, waiting, out of memory, and switches of its arithmetic."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import torch
 
@@ -68,3 +71,85 @@ def is_out_of_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
+
+
+class _Switch:
+    """Switches something of the whole process on while at least one thread is inside.
+
+    ComfyUI runs the clones for several GPUs at once: the first that leaves must switch nothing off for the others, and
+    the last one must put back what was there before the first came.
+    """
+
+    def __init__(self, on: Callable[[], AbstractContextManager[None]]) -> None:
+        self._on, self._undo, self._lock, self._inside = on, ExitStack(), Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._undo.enter_context(self._on())
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._undo.close()
+
+
+@contextmanager
+def switched_on(fp16_accumulation: bool, tf32: bool) -> Iterator[None]:
+    """Switch on torch's faster arithmetic on NVIDIA GPUs, and put it back to what it was, also after an error."""
+    with ExitStack() as stack:
+        if fp16_accumulation:
+            stack.enter_context(_FP16_ACCUMULATION)
+        if tf32:
+            stack.enter_context(_TF32)
+        yield
+
+
+@contextmanager
+def _fp16_accumulation() -> Iterator[None]:
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_fp16_accumulation
+    matmul.allow_fp16_accumulation = True
+    try:
+        yield
+    finally:
+        matmul.allow_fp16_accumulation = before
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    with _tf32_of(matmul, matmul), _tf32_of(cudnn, getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)):
+        yield
+
+
+_FP16_ACCUMULATION, _TF32 = _Switch(_fp16_accumulation), _Switch(_tf32)
+
+
+@contextmanager
+def _tf32_of(backend: Any, *parts: Any) -> Iterator[None]:
+    # Newer versions have a second name for the same switch, which must be put back too. The first is the one to use:
+    # torch.compile reads it, and fails where only the second was set.
+    second = [(part, part.fp32_precision) for part in parts if hasattr(part, "fp32_precision")]
+    first = False
+    # The first cannot be read where somebody has set the second only, to something else: then it is read beside "tf32".
+    for wanted in (None, "tf32"):
+        for part, value in second:
+            part.fp32_precision = wanted or value
+        try:
+            first = backend.allow_tf32
+            break
+        except RuntimeError:
+            continue
+    if first and all(value == "tf32" for _, value in second):
+        yield  # torch.set_float32_matmul_precision("medium") means it too, and cannot be read any more after a change
+        return
+    backend.allow_tf32 = True
+    try:
+        yield
+    finally:
+        backend.allow_tf32 = first
+        for part, value in second:
+            part.fp32_precision = value

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import platform
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -43,13 +42,21 @@ def read_seconds(file: Path | None) -> dict[str, dict[str, list[float]]]:
     return known if all(len(each) == 2 and all(0 < one < math.inf for one in each) for each in seconds) else {}
 
 
-def keep_seconds(file: Path | None, section: str, known: Mapping[str, list[float]]) -> None:
-    """Write what was measured, if the folder can be written; what the file has already wins."""
-    if file is None:
-        return
-    content = read_seconds(file)
-    content[section] = {**known, **content.get(section, {})}
-    try:
-        write_atomically(file, lambda path: path.write_text(json.dumps(content, indent=1)))
-    except OSError as error:
-        logging.warning("Paceline: times are not kept for the next start: %s", error)
+class KeptSeconds:
+    """The times of one section of a file, by size; None for no file. What the file has wins over what is measured."""
+
+    def __init__(self, file: Path | None, section: str) -> None:
+        self._file, self._section = file, section
+        self.known = read_seconds(file).get(section, {})
+
+    def keep(self, size: str, seconds: list[float]) -> None:
+        """Note what was measured, and write it for the next start if the folder can be written."""
+        self.known[size] = seconds
+        if self._file is None:
+            return
+        content = read_seconds(self._file)
+        content[self._section] = {**self.known, **content.get(self._section, {})}
+        try:
+            write_atomically(self._file, lambda path: path.write_text(json.dumps(content, indent=1)))
+        except OSError as error:
+            logging.warning("Paceline: times are not kept for the next start: %s", error)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attention.attention_policy import AUTO, HOST_DOES_IT, AttentionPolicy, call_signature
+from ..attention.attention_policy import AUTO, HOST_DOES_IT, AttentionPolicy
 from ..attention.backend import Inputs
 from ..attention.registry import OWN
 from ..core.activity import Activity
@@ -17,7 +17,7 @@ from ..core.errors import UnsupportedModel
 from ..core.phrases import phrase
 from ..models.families import find_family
 from .run.attention_chain import Attend, ChainedAttention, add_layer
-from .run.comfy_technique import ComfyTechnique, LostInputs, ModelCall
+from .run.comfy_technique import ComfyTechnique, ModelCall
 from .run.sampling_run import KEY
 from .structure.attention_owner import SLOT, layers_with_a_preference, start_option
 from .structure.model_facts import describe_model, inference_dtype, is_unet
@@ -58,9 +58,7 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
         )
         super().__init__(policy)
         self._chosen = _chosen_already(patcher.model.diffusion_model) if name == AUTO else ""
-        self._worked: set[tuple[object, ...]] = set()
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
-        self._boxed_layer: Attend = self._attend_boxed
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Become the innermost layer of this call's attention, unless ComfyUI computes it the same way by itself."""
@@ -68,77 +66,36 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
         if nothing:
             activity.skip(HOST_DOES_IT, nothing)
             return
-        add_layer(call.transformer_options, ChainedAttention(self._layer, self._boxed_layer, activity))
+        add_layer(call.transformer_options, ChainedAttention(self._layer, activity))
 
     def nothing_to_do(self, options: Options) -> str:
         return self._chosen or ("" if options.get(SLOT) is not None else host_does(self.policy.backend.name))
 
     def _attend(self, func: Attend, *args: Any, **kwargs: Any) -> Tensor:
         """ComfyUI's override: ``func`` is its own backend, the rest the arguments of ``optimized_attention``."""
-        output = self._computed(*args, **kwargs)
-        return func(*args, **kwargs) if output is None else output
-
-    def _attend_boxed(self, func: Attend, *args: Any, **kwargs: Any) -> Tensor:
-        """The same with q, k and v in ComfyUI's containers: emptied where ComfyUI's function for the backend does so.
-
-        What is in a container that was emptied is lost if the kernel fails, so the first call of each kind keeps it.
-        Compiled code frees tensors by itself, and would be compiled anew for what has worked since.
-        """
-        call: ModelCall = kwargs["transformer_options"][KEY]
-        tensors = [box.peek() for box in args[:3]]
-        inputs, _ = _to_heads(*tensors, *args[3:], **kwargs)
-        kind, place = call_signature(inputs), _place(inputs)
-        worked = not is_compiling() and kind in self._worked
-        function = _function_of(self.policy.backend.name) if worked else None
-        empties = getattr(function, "container_function", None)
-        watched = call.evaluation is not None and (call.evaluation.compares or call.evaluation.left)
-        if empties is None or watched or self.policy.refusal(inputs, _full_precision(kwargs)) is not None:
-            computed = self._computed(*tensors, *args[3:], **kwargs)
-            del tensors, inputs
-            if computed is None:
-                return func(*args, **kwargs)
-            if not is_compiling():
-                self._worked.add(kind)
-            return computed
-        del tensors, inputs
-        try:
-            output: Tensor = empties(*args, **kwargs)
-        except Exception as error:
-            self.policy.failed(error, kind)
-            raise LostInputs from error
-        call.activities[self.kind].use(place)
-        return output
-
-    def _computed(self, *args: Any, **kwargs: Any) -> Tensor | None:
-        """Compute a call with the backend, in the layout that ComfyUI asks for; None where it must not."""
         call: ModelCall = kwargs["transformer_options"][KEY]
         inputs, heads_first_out = _to_heads(*args, **kwargs)
         output = self.policy.attend(
             call.activities[self.kind],
-            _place(inputs),
+            "self-attention" if inputs.q.shape[2] == inputs.k.shape[2] else "cross-attention",
             inputs,
-            full_precision=_full_precision(kwargs),
+            # Whether the network asks for a backend that quantises nothing in this call.
+            full_precision=kwargs.get("low_precision_attention", True) is False,
             evaluation=None if is_compiling() else call.evaluation,
         )
-        if output is None or heads_first_out:
-            return output
-        return output.transpose(1, 2).flatten(2)  # [B, H, N, D] -> [B, N, H*D]
-
-
-def _function_of(backend: str) -> Attend | None:
-    """Return ComfyUI's function that computes as a backend does, bit for bit, or None where it has none."""
-    from comfy.ldm.modules import attention
-
-    kitchen = getattr(attention, "attention_comfy_kitchen_int8", None)  # since 0.33
-    return {"sdpa": attention.attention_pytorch, "kitchen": kitchen}.get(backend)
+        if output is None:
+            return func(*args, **kwargs)
+        return output if heads_first_out else output.transpose(1, 2).flatten(2)  # [B, H, N, D] -> [B, N, H*D]
 
 
 def host_does(backend: str) -> str:
     """Return in a sentence that ComfyUI's own attention is a backend; "" if it is another."""
-    name = OWN if backend == AUTO else backend
     from comfy.ldm.modules import attention
 
-    if {attention.optimized_attention, attention.optimized_attention_masked} != {_function_of(name)}:
+    name = OWN if backend == AUTO else backend
+    kitchen = getattr(attention, "attention_comfy_kitchen_int8", None)  # since 0.33
+    functions = {"sdpa": attention.attention_pytorch, "kitchen": kitchen}
+    if {attention.optimized_attention, attention.optimized_attention_masked} != {functions.get(name)}:
         return ""
     return phrase("ComfyUI's own attention is {name} already, so it changes nothing", name=name)
 
@@ -176,15 +133,6 @@ def _require_hook(patcher: ModelPatcher) -> None:
         "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
         "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention).",
     )
-
-
-def _place(inputs: Inputs) -> str:
-    return "self-attention" if inputs.q.shape[2] == inputs.k.shape[2] else "cross-attention"
-
-
-def _full_precision(options: Options) -> bool:
-    """Return whether the network asks for a backend that quantises nothing in this call."""
-    return options.get("low_precision_attention", True) is False
 
 
 def _host_sdpa(inputs: Inputs) -> Tensor:

@@ -19,8 +19,7 @@ from ..core.memory_format import first_channels_last
 from ..core.not_copied import Args, Function, Kwargs, NotCopied
 from ..core.shadow import Shadows
 from ..models.families import find_family
-from ..precision.precision_policy import PrecisionPolicy, choose_dtype, storage_dtype
-from ..precision.precision_settings import PrecisionSettings, arithmetic
+from ..precision_policy import PrecisionPolicy, PrecisionSettings, arithmetic, choose_dtype, storage_dtype
 from .run.comfy_technique import ModelCall, around_network
 from .second_weights.clone import WeightPlan, require_plain_weights, second_module, stage_in, without_dynamic_vram
 from .second_weights.swap import WeightTechnique, original

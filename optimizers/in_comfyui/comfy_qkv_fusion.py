@@ -63,12 +63,9 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         for group in found.groups:
             reasons = (_why_alone(layer, call.sigmas.device) for layer in group.layers)
             group.prepare(next(filter(None, reasons), ""))
-            group.alone[:] = [layer.forward for layer in group.layers]
-            for layer, function in zip(group.layers, group.functions, strict=True):
-                shadows.put(layer, "forward", function)
-            if group.foresee is not None:
-                group.inner = group.attention.forward
-                shadows.put(group.attention, "forward", group.foresee)
+            group.below[:] = [module.forward for module in group.modules]
+            for module, function in zip(group.modules, group.functions, strict=True):
+                shadows.put(module, "forward", function)
 
     def ended(self) -> None:
         """Separate the weights between runs: the model may be unloaded, or used without this technique."""

@@ -6,9 +6,9 @@ from .pipeline_compilation import Compile
 from .pipeline_int8 import QuantizeInt8
 from .pipeline_precision import Precision
 from .pipeline_qkv_fusion import FuseQKV
+from .pipeline_step_reuse import ReuseSteps
 from .pipeline_token_merging import TokenMerging
 from .schedule_on_cpu import ScheduleOnCPU
-from .step_reuse.pipeline_step_reuse import ReuseSteps
 
 __all__ = [
     "Attention",

@@ -6,7 +6,6 @@ import logging
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from ..compilation.compile_settings import CompileSettings
@@ -21,15 +20,12 @@ from .pipeline_compilation import ComponentCompilation
 from .pipeline_int8 import ComponentQuantization
 from .pipeline_precision import ComponentPrecision, Precision
 from .pipeline_qkv_fusion import ComponentQKVFusion, FuseQKV
+from .pipeline_step_reuse import ControlNetReuse, PipelineStepReuse, ReuseSteps
 from .pipeline_technique import PipelineTechnique
 from .pipeline_token_merging import PipelineTokenMerging
 from .schedule_on_cpu import PipelineScheduleOnCPU, ScheduleOnCPU
-from .step_reuse.pipeline_step_reuse import ControlNetReuse, PipelineStepReuse, ReuseSteps
 
 log = logging.getLogger("paceline")
-
-OLDEST = (0, 41)
-"""The oldest diffusers that is tested."""
 
 _TECHNIQUES: tuple[tuple[type[Any], tuple[type[PipelineTechnique], ...]], ...] = (
     (Precision, (ComponentPrecision,)),
@@ -122,7 +118,6 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
             parts it is for: token merging to the UNet, precision to everything, the rest to UNet or transformer,
             ControlNet and VAE.
     """
-    _name_old_diffusers()
     known: dict[tuple[type[PipelineTechnique], ...], object] = {}
     for value in settings:
         kinds = _techniques(value)
@@ -141,7 +136,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
         for part, plan in plans:
             if plan:
                 optional = components is None and len(parts) > 1 and part.role != DENOISER
-                asker = _asker(pipe, part)
+                asker: Any = None if pipe is part.part else pipe  # None for a model that asks for itself
                 owner = None if asker is None else weakref.ref(asker)
                 replaced = {technique.kind for technique, _ in plan}
                 component, before = _as_known(part)
@@ -169,7 +164,7 @@ def restore(pipe: object) -> None:
     since = [host.component for part in asked_on(pipe) if (host := host_of(part)) is not None]
     for part in (*there, *(one for one in since if all(one.part is not known.part for known in there))):
         component, claims = _as_known(part)
-        asker, host = _asker(pipe, part), host_of(part.part)
+        asker, host = None if pipe is part.part else pipe, host_of(part.part)
         others = [] if asker is None else [one for one in claims if one.pipeline is not asker]
         kept = [one for one in others if one.pipeline is not None]  # else nobody can give it back
         if kept:
@@ -183,21 +178,6 @@ def restore(pipe: object) -> None:
 def report(pipe: object) -> Report:
     """Return the report of the techniques on a pipeline."""
     return Report(pipe)
-
-
-@cache
-def _name_old_diffusers() -> None:
-    """Say once that this diffusers is older than those that are tested."""
-    import diffusers
-
-    if tuple(map(int, diffusers.__version__.split(".")[:2])) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        log.warning("diffusers %s is older than %s, the oldest that is tested here.", diffusers.__version__, oldest)
-
-
-def _asker(pipe: object, part: Component) -> Any:
-    """Return the pipeline that asks for something on one of its parts; None for a model that asks for itself."""
-    return None if pipe is part.part else pipe
 
 
 def _as_known(part: Component) -> tuple[Component, tuple[Claim, ...]]:

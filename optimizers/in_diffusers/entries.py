@@ -19,7 +19,7 @@ from torch.nn import Parameter
 
 from ..core.devices import is_compiling
 from ..core.not_copied import Function
-from ..core.replaced import OFFLOADED
+from ..core.shadow import OFFLOADED
 from .components import SCHEDULER, VAE, Component
 from .patches import NOTHING, own
 

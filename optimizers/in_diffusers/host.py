@@ -26,7 +26,7 @@ from ..core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION
 from ..guard import Guard, GuardedEvaluation
 from .components import CONTROLNET, DENOISER, VAE, Claim, Component
 from .entries import HOST, Entries
-from .patches import Layers, Patches
+from .patches import Patches, Wrap, all_in_call
 from .pipeline_run import PipelineCall, PipelineRun, called_by, pipeline_on, schedule_of
 from .pipeline_technique import PipelineTechnique
 
@@ -47,7 +47,6 @@ class Host:
         techniques: in canonical order.
         left_out: techniques that cannot help this component, with the reason, by kind.
         running: whether a call of the component goes on.
-        layers: what is on the layers while a call goes on.
         run: where the pipeline is in its schedule; call: what goes on of it, None for what is no call of a network.
         again: whether the same call was made before, and its numbers are wrong.
         evaluation: what the guard of approximate attention wants to know of the call that goes on; None without one.
@@ -68,10 +67,10 @@ class Host:
         self._guard: Guard | None = None
         self._patches: list[Patches] = []
         self._methods: dict[str, Function] = {}
-        self.layers = Layers(())
+        self._wraps: list[Wrap] = []
         self._lock, self.running = RLock(), False
-        self._in_method: set[str] = set()
-        self._in_run, self._thread = False, 0
+        self._in_method = self._in_run = False
+        self._thread = 0
         self._schedule: object = None
         self._caller: weakref.ref[Any] | None = None
         self._plain_runs: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -118,7 +117,7 @@ class Host:
             self._undo()
             raise
         self.techniques = tuple(item for item in self.techniques if item.kind not in self.left_out)
-        self.layers = Layers(wrap for patches in self._patches for wrap in patches.wraps)
+        self._wraps = [wrap for patches in self._patches for wrap in patches.wraps]
         made = [(name, make) for patches in self._patches for name, make in patches.methods.items()]
         self._entries.put_on(self, [name for name, _ in made])
         self._methods = {name: make(self._entries.below[name]) for name, make in made}
@@ -168,14 +167,14 @@ class Host:
             return result
 
     def _method(self, name: str, below: Function, args: Args, kwargs: Kwargs) -> object:
-        """Run what is in the place of a method that reads or changes weights."""
-        if name in self._in_method:
+        """Run what is in the place of a method that reads or changes weights; those that it calls run as they are."""
+        if self._in_method:
             return below(*args, **kwargs)
-        self._in_method.add(name)
+        self._in_method = True
         try:
             return self._methods[name](*args, **kwargs)
         finally:
-            self._in_method.discard(name)
+            self._in_method = False
 
     def _stepped_aside(self) -> str:
         """Return why this call is made without what is on the layers; "" if with it."""
@@ -253,7 +252,7 @@ class Host:
             for technique in self.techniques:
                 stack.enter_context(technique.around())
             if not aside:
-                stack.enter_context(self.layers.on())
+                stack.enter_context(all_in_call(self._wraps))
             result = inside(*args, **kwargs)
         for technique in self.techniques:
             technique.end_call()

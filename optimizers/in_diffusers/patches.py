@@ -6,15 +6,14 @@ plain model, and each call meets what others have done to it since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from ..core.memory_format import channels_last
-from ..core.replaced import OFFLOADED, computed_by, replacement
-from ..core.shadow import Shadows
+from ..core.shadow import OFFLOADED, Shadows, computed_by, replacement
 
 NOTHING = object()
 """Stands for "the object has no attribute of its own by this name", and for "leave what is there"."""
@@ -29,20 +28,65 @@ def computed_by_others(layer: object) -> str:
 
 
 class Wrap:
-    """One technique's change of one attribute, made anew only when somebody else has changed what is below it."""
+    """One technique's change of one attribute in each call, made anew only when others have changed what is below it.
+
+    Several of one attribute stand inside of each other, the first one innermost.
+    """
 
     def __init__(self, owner: object, name: str, make: Make) -> None:
         self.owner, self.name, self.make = owner, name, make
-        self.on = True
-        self.place: _Place | None = None
+        self._on, self._in_call = True, False
+        self._slot, self._below, self._value = "", None, NOTHING
 
     def switch(self, on: bool) -> None:
-        """Say whether it is there in the calls from now on; switched off within a call, it is gone at once."""
-        if on is self.on:
+        """Say whether it is there in the calls from now on; switched within a call, it is there or gone at once."""
+        if on is not self._on:
+            self._on = on
+            if self._in_call and on:
+                self.put()
+            elif self._in_call:
+                self._put_back()
+
+    def put(self) -> None:
+        """Put it in as a call begins."""
+        self._in_call, attributes = True, self.owner.__dict__
+        if not self._on:
             return
-        self.on = on
-        if self.place is not None:
-            self.place.again()
+        slot = OFFLOADED if self.name == "forward" and OFFLOADED in attributes else self.name
+        below = attributes.get(slot, NOTHING)
+        if below is not self._below or slot != self._slot:
+            self._slot, self._below = slot, below
+            found = own(self.owner, self.name) if below is NOTHING else below
+            made = self.make(found)
+            self._value = NOTHING if made is found else made
+        if self._value is not NOTHING:
+            attributes[slot] = self._value
+
+    def take(self) -> None:
+        """Take it out when the call is over."""
+        self._in_call = False
+        self._put_back()
+
+    def _put_back(self) -> None:
+        attributes = self.owner.__dict__
+        if self._value is NOTHING or attributes.get(self._slot) is not self._value:
+            return
+        if self._below is NOTHING:
+            del attributes[self._slot]
+        else:
+            attributes[self._slot] = self._below
+
+
+@contextmanager
+def all_in_call(wraps: Sequence[Wrap]) -> Iterator[None]:
+    """Have all changes in for one call."""
+    try:
+        for wrap in wraps:
+            wrap.put()
+        yield
+    finally:
+        for wrap in reversed(wraps):
+            wrap.take()
 
 
 class Patches(Shadows):
@@ -73,76 +117,6 @@ class Patches(Shadows):
         A copy of the component has its own.
         """
         self.methods[name] = make
-
-
-class Layers:
-    """The wraps of all techniques on one component, the innermost first."""
-
-    def __init__(self, wraps: Iterable[Wrap]) -> None:
-        places: dict[tuple[int, str], _Place] = {}
-        for wrap in wraps:
-            place = places.setdefault((id(wrap.owner), wrap.name), _Place(wrap.owner, wrap.name))
-            place.wraps.append(wrap)
-            wrap.place = place
-        self._places = tuple(places.values())
-
-    @contextmanager
-    def on(self) -> Iterator[None]:
-        """Put everything on for one call."""
-        try:
-            for place in self._places:
-                place.put()
-            yield
-        finally:
-            for place in self._places:
-                place.take()
-
-
-class _Place:
-    """One attribute of one object, ``below`` as others have left it, and with our ``value`` in a call."""
-
-    def __init__(self, owner: object, name: str) -> None:
-        self.owner, self.name = owner, name
-        self.wraps: list[Wrap] = []
-        self._slot, self._below, self._value = "", None, NOTHING
-        self._is_on = False
-
-    def put(self) -> None:
-        attributes = self.owner.__dict__
-        slot = OFFLOADED if self.name == "forward" and OFFLOADED in attributes else self.name
-        below = attributes.get(slot, NOTHING)
-        if below is not self._below or slot != self._slot:
-            self._slot, self._below = slot, below
-            self._value = self._made()
-        if self._value is not NOTHING:
-            attributes[slot] = self._value
-        self._is_on = True
-
-    def take(self) -> None:
-        self._is_on = False
-        attributes = self.owner.__dict__
-        if self._value is NOTHING or attributes.get(self._slot) is not self._value:
-            return
-        if self._below is NOTHING:
-            del attributes[self._slot]
-        else:
-            attributes[self._slot] = self._below
-
-    def again(self) -> None:
-        """Make the value anew, as one of the wraps was switched."""
-        is_on = self._is_on
-        if is_on:
-            self.take()
-        self._slot = ""
-        if is_on:
-            self.put()
-
-    def _made(self) -> Any:
-        value = below = own(self.owner, self.name) if self._below is NOTHING else self._below
-        for wrap in self.wraps:
-            made = wrap.make(value) if wrap.on else NOTHING
-            value = value if made is NOTHING else made
-        return NOTHING if value is below else value
 
 
 def own(owner: object, name: str) -> Any:

@@ -66,7 +66,7 @@ class LayerAttention:
         self._backend = getattr(self._processor, _BACKEND, None)
         self.forward: Wrap | None = None
         self._on = True
-        self._wrap: Wrap | None = None
+        self._patches, self._wrap = patches, None
         if attribute:
             self._wrap = patches.wrap(layer if attribute == "processor" else self._processor, attribute, self._made)
 
@@ -89,9 +89,10 @@ class LayerAttention:
 
     def switch(self, on: bool) -> None:
         """Say whether diffusers' code is there from now on: on all layers that share the processor."""
-        assert self._wrap is not None
-        for wrap in [self._wrap] if self._wrap.place is None else self._wrap.place.wraps:
-            wrap.switch(on)
+        mine = self._wrap
+        for wrap in self._patches.wraps:
+            if mine is not None and wrap.owner is mine.owner and wrap.name == mine.name:
+                wrap.switch(on)
 
     def _made(self, now: object) -> object:
         before = self._processor if self._attribute == "processor" else self._backend

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MethodType
@@ -57,7 +57,6 @@ class ComponentQuantization(PipelineTechnique):
     def attach(self, host: Host, patches: Patches) -> None:
         self._layers: list[_Int8Layer] = []
         self._merged = weakref.WeakSet[Module]()
-        self._away = False
         part, title, settings = host.component.part, host.component.class_name, self.settings
         require_plain_weights(self.title, host.component)
         layers, family = linear_layers(part), find_family(part)
@@ -130,7 +129,8 @@ class ComponentQuantization(PipelineTechnique):
     def _in_floating_point(self, part: Module, method: Any, changing: bool) -> Any:
         @functools.wraps(method)
         def run(*args: object, **kwargs: object) -> object:
-            with self._floating(changing):
+            # On the device of the model only where they are to be changed.
+            with _floating(self._layers, moved=changing, anew=changing):
                 result = method(*args, **kwargs)
             if changing:
                 self._watch_merged(part)
@@ -142,35 +142,13 @@ class ComponentQuantization(PipelineTechnique):
         """Have floating point weights in where a pipeline takes a merged LoRA out: it asks PEFT's layers themselves."""
 
         def unmerge(module: Any) -> None:
-            layers = [layer for layer in self._layers if layer.is_of(module.get_base_layer())]
-            for layer in layers:
-                layer.take_out()
-            try:
+            with _floating([layer for layer in self._layers if layer.layer is module.get_base_layer()]):
                 type(module).unmerge(module)
-            finally:
-                for layer in layers:
-                    layer.put_in(anew=True)
 
         for module in part.modules():
             if getattr(module, "merged_adapters", None) and module not in self._merged:
                 module.__dict__["unmerge"] = MethodType(unmerge, module)  # a copy has its own layer in it
                 self._merged.add(module)
-
-    @contextmanager
-    def _floating(self, changing: bool) -> Iterator[None]:
-        """Have the floating point weights in: on the device of the model only where they are to be changed."""
-        if self._away:  # one such method calls another
-            yield
-            return
-        self._away = True
-        try:
-            for layer in self._layers:
-                layer.take_out(moved=changing)
-            yield
-        finally:
-            for layer in self._layers:
-                layer.put_in(anew=changing)
-            self._away = False
 
 
 class _Int8Layer:
@@ -180,29 +158,26 @@ class _Int8Layer:
     """
 
     def __init__(self, layer: Linear, part: Module, config: Any) -> None:
-        self._layer, self._part, self._config = layer, part, config
+        self.layer, self._part, self._config = layer, part, config
         self._floating, self._int8, self._dtype = layer.weight, layer.weight, layer.weight.dtype
         self._is_out = self.is_ours = True
         self.put_in(anew=True)
 
     def dequantized(self, tokens: Tensor) -> Tensor:
-        weight: Any = self._layer.weight
-        return linear(tokens, weight.dequantize().to(tokens.dtype), self._layer.bias)
-
-    def is_of(self, layer: object) -> bool:
-        return self._layer is layer
+        weight: Any = self.layer.weight
+        return linear(tokens, weight.dequantize().to(tokens.dtype), self.layer.bias)
 
     @property
     def is_in(self) -> bool:
         """Whether the layer has an int8 weight: `_apply` of a module makes new parameters."""
-        return type(self._layer.weight) is type(self._int8)
+        return type(self.layer.weight) is type(self._int8)
 
     def replaced(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the int8 weight with the one that it replaces, in the dtype that the model was converted to since."""
         if self.is_in:
             before, now = self._floating, self._computed_in()
             same = now == self._dtype
-            yield self._layer.weight, before if same else Parameter(before.detach().to(now), before.requires_grad)
+            yield self.layer.weight, before if same else Parameter(before.detach().to(now), before.requires_grad)
 
     def put_in(self, anew: bool) -> None:
         """Put in the int8 weight that was taken out; ``anew`` makes it of the weight that the layer has now."""
@@ -210,11 +185,11 @@ class _Int8Layer:
             return
         self._is_out = False
         if not anew:
-            self._layer.weight = self._int8
+            self.layer.weight = self._int8
             return
         from torchao.quantization import quantize_
 
-        layer = self._layer
+        layer = self.layer
         self._floating, self._dtype = layer.weight, self._computed_in()
         with torch.no_grad(), torch.inference_mode(False):
             quantize_(layer, self._config, lambda *_: True)
@@ -229,16 +204,28 @@ class _Int8Layer:
         """
         if not self.is_in:
             return
-        self._is_out, self._int8, now = True, self._layer.weight, self._computed_in()
+        self._is_out, self._int8, now = True, self.layer.weight, self._computed_in()
         dtype = self._floating.dtype if now == self._dtype else now
         device = self._int8.device if moved else self._floating.device
         self._floating.data, self._dtype = self._floating.data.to(device, dtype), now
-        self._layer.weight = self._floating
+        self.layer.weight = self._floating
 
     def _computed_in(self) -> torch.dtype:
         # Converting a model does not change what torchao's tensors say of themselves.
-        plain = (each for each in (self._layer.bias, *self._part.parameters()) if type(each) is Parameter)
+        plain = (each for each in (self.layer.bias, *self._part.parameters()) if type(each) is Parameter)
         return next(each.dtype for each in plain)
+
+
+@contextmanager
+def _floating(layers: Sequence[_Int8Layer], moved: bool = True, anew: bool = True) -> Iterator[None]:
+    """Have the floating point weights of layers in: see `_Int8Layer.take_out` and `_Int8Layer.put_in`."""
+    try:
+        for layer in layers:
+            layer.take_out(moved)
+        yield
+    finally:
+        for layer in layers:
+            layer.put_in(anew)
 
 
 def linear_layers(part: Module) -> dict[str, Linear]:

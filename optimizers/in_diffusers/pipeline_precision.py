@@ -18,8 +18,7 @@ from torch.utils._pytree import tree_leaves
 from ..core.errors import BackendUnavailable, UnsupportedModel
 from ..core.not_copied import Args, Function, Kwargs
 from ..core.settings import choice
-from ..precision.precision_policy import PrecisionPolicy, choose_dtype
-from ..precision.precision_settings import DTYPES, PrecisionSettings, arithmetic
+from ..precision_policy import DTYPES, PrecisionPolicy, PrecisionSettings, arithmetic, choose_dtype
 from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of, require_plain_weights
 from .host import Host
 from .patches import Patches, to_channels_last

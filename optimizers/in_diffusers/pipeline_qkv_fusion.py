@@ -48,10 +48,8 @@ class ComponentQKVFusion(PipelineTechnique):
                 refused.append(reason)
                 continue
             self._groups.append(group)
-            for index, layer in enumerate(group.layers):
-                patches.wrap(layer, "forward", partial(_instead, group, index))
-            if group.foresee is not None:
-                patches.wrap(group.attention, "forward", partial(_around, group))
+            for index, module in enumerate(group.modules):
+                patches.wrap(module, "forward", partial(_instead, group, index))
             patches.on_undo(group.separate)
         notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
         self.policy = QKVFusion(len(self._groups), notes)
@@ -90,10 +88,5 @@ def _why_layer_alone(layer: Module) -> str:
 
 def _instead(group: FusedProjections, index: int, forward: Function) -> Function:
     """Compute below torch's own linear layers: hooks and layers around them go on to be called."""
-    group.alone[index] = forward
+    group.below[index] = forward
     return group.functions[index]
-
-
-def _around(group: FusedProjections, forward: Function) -> Function | None:
-    group.inner = forward
-    return group.foresee

@@ -51,73 +51,6 @@ def has_schedule(owner: Any) -> bool:
     return hasattr(getattr(owner, "scheduler", None), "timesteps")
 
 
-class PipelinePosition:
-    """Reads a pipeline's scheduler when it is asked. Without a pipeline it is always step 0, at the call's timestep.
-
-    Attributes:
-        timestep: what the denoiser was called with.
-        timesteps: the scheduler's; None without a scheduler.
-    """
-
-    def __init__(self) -> None:
-        self.timestep: Any = None
-        self.timesteps: torch.Tensor | None = None
-        self._scheduler: Any = None
-        self._values: list[float] = []
-
-    def moved_to(self, pipeline: object, timestep: object) -> None:
-        """Go to a call of the denoiser."""
-        self.timestep = timestep
-        self._scheduler = getattr(pipeline, "scheduler", None)
-        timesteps = getattr(self._scheduler, "timesteps", None)
-        if timesteps is not self.timesteps:
-            self.timesteps, self._values = timesteps, []
-
-    def index(self) -> int:
-        """Return the number of the step.
-
-        Where the scheduler does not count, it is found by where the timestep stands among the scheduler's, as most
-        pipelines hand on an element of them; else by its value, which waits for the device.
-        """
-        if self.timesteps is None:
-            return 0
-        counted = getattr(self._scheduler, "step_index", None)
-        if counted is not None:
-            return int(counted)
-        if hasattr(self._scheduler, "step_index"):
-            return int(getattr(self._scheduler, "begin_index", None) or 0)  # before the first step
-        values = self.schedule()
-        given, place = self.timestep, _place_of(self.timestep, self.timesteps)
-        now = _number(given) if place is None else values[place]
-        return min(range(len(values)), key=lambda i: abs(values[i] - now)) if values else 0
-
-    def place(self) -> int:
-        """Return which of the scheduler's timesteps the call is for, also where two are equal or no step was made yet.
-
-        `index` gives equal ones the first number, as random numbers are drawn by it.
-        """
-        known = any(getattr(self._scheduler, name, None) is not None for name in ("step_index", "begin_index"))
-        place = None if known or self.timesteps is None else _place_of(self.timestep, self.timesteps)
-        return self.index() if place is None else place
-
-    def is_at(self, timestep: object) -> bool:
-        """Return whether the call is for this timestep; waits for the device where the two were made apart."""
-        here = self.timestep
-        if isinstance(here, torch.Tensor) and isinstance(timestep, torch.Tensor):  # of one memory: nothing is read
-            places = {(one.untyped_storage().data_ptr(), one.storage_offset()) for one in (here, timestep)}
-            if len(places) == 1:
-                return True
-        if here is timestep:
-            return True
-        return None not in (here, timestep) and _number(here) == _number(timestep)
-
-    def schedule(self) -> list[float]:
-        """Return the scheduler's timesteps; none without a scheduler. Read once for each run, which waits for them."""
-        if not self._values and self.timesteps is not None:
-            self._values = [float(value) for value in self.timesteps.tolist()]
-        return self._values
-
-
 def _number(timestep: Any) -> float:
     """Return a timestep's value, which waits for the device."""
     return float(timestep.flatten()[0] if isinstance(timestep, torch.Tensor) else timestep)
@@ -181,8 +114,11 @@ class PipelineRun:
 
     An evaluation is the calls at one timestep, told apart by their order.
 
+    Of a pipeline it reads the scheduler when it is asked. Without one it is always step 0, at the call's timestep.
+
     Attributes:
-        position: of the call among the scheduler's timesteps.
+        timestep: what the denoiser was called with.
+        timesteps: the scheduler's; None without a scheduler.
         began: how often the schedule began: whoever goes back in it begins again.
         first, last: numbers of the first timestep and of the last that the pipeline will ask for.
         number: of the call's timestep.
@@ -195,25 +131,80 @@ class PipelineRun:
     """
 
     def __init__(self) -> None:
-        self.position = PipelinePosition()
+        self.timestep: Any = None
+        self.timesteps: torch.Tensor | None = None
+        self._scheduler: Any = None
+        self._values: list[float] = []
         self.began = self.first = self.last = self.calls = self.taking_part = 0
         self.number = self._found = -1
         self.elsewhere = self.stepped = self.had_fewer = False
         self.over: Callable[[], None] = lambda: None
         self._most = 0
         self._given: list[_Given] = []
-        self._timestep: object = None
+        self._counted: object = None
         self._call: Callable[[], PipelineCall | None] = lambda: None
+
+    def moved_to(self, pipeline: object, timestep: object) -> None:
+        """Go to a call of the denoiser."""
+        self.timestep = timestep
+        self._scheduler = getattr(pipeline, "scheduler", None)
+        timesteps = getattr(self._scheduler, "timesteps", None)
+        if timesteps is not self.timesteps:
+            self.timesteps, self._values = timesteps, []
+
+    def index(self) -> int:
+        """Return the number of the step.
+
+        Where the scheduler does not count, it is found by where the timestep stands among the scheduler's, as most
+        pipelines hand on an element of them; else by its value, which waits for the device.
+        """
+        if self.timesteps is None:
+            return 0
+        counted = getattr(self._scheduler, "step_index", None)
+        if counted is not None:
+            return int(counted)
+        if hasattr(self._scheduler, "step_index"):
+            return int(getattr(self._scheduler, "begin_index", None) or 0)  # before the first step
+        values = self.schedule()
+        given, place = self.timestep, _place_of(self.timestep, self.timesteps)
+        now = _number(given) if place is None else values[place]
+        return min(range(len(values)), key=lambda i: abs(values[i] - now)) if values else 0
+
+    def place(self) -> int:
+        """Return which of the scheduler's timesteps the call is for, also where two are equal or no step was made yet.
+
+        `index` gives equal ones the first number, as random numbers are drawn by it.
+        """
+        known = any(getattr(self._scheduler, name, None) is not None for name in ("step_index", "begin_index"))
+        place = None if known or self.timesteps is None else _place_of(self.timestep, self.timesteps)
+        return self.index() if place is None else place
+
+    def is_at(self, timestep: object) -> bool:
+        """Return whether the call is for this timestep; waits for the device where the two were made apart."""
+        here = self.timestep
+        if isinstance(here, torch.Tensor) and isinstance(timestep, torch.Tensor):  # of one memory: nothing is read
+            places = {(one.untyped_storage().data_ptr(), one.storage_offset()) for one in (here, timestep)}
+            if len(places) == 1:
+                return True
+        if here is timestep:
+            return True
+        return None not in (here, timestep) and _number(here) == _number(timestep)
+
+    def schedule(self) -> list[float]:
+        """Return the scheduler's timesteps; none without a scheduler. Read once for each run, which waits for them."""
+        if not self._values and self.timesteps is not None:
+            self._values = [float(value) for value in self.timesteps.tolist()]
+        return self._values
 
     def at(self, pipeline: Any, call: PipelineCall) -> None:
         """Go to a call. It may be asked for the same one several times."""
         if self._call() is call:
             return
         self._call = weakref.ref(call)
-        self.position.moved_to(pipeline, call.timestep)
-        found = self.position.place()
+        self.moved_to(pipeline, call.timestep)
+        found = self.place()
         # Where the next timestep equals this one, the place was found for both by its value.
-        same = self.position.schedule()[self.number : self.number + 2] if self.stepped and found == self._found else []
+        same = self.schedule()[self.number : self.number + 2] if self.stepped and found == self._found else []
         twice = len(same) == 2 and same[0] == same[1]
         number = self.number + twice if found == self._found else found
         moved, begins = number != self.number, number < self.number or not self.began
@@ -228,7 +219,7 @@ class PipelineRun:
 
     def _begin(self, pipeline: Any) -> None:
         # Image to image begins in the middle of the schedule, and a base model may leave the end to a refiner.
-        planned, timesteps = getattr(pipeline, "num_timesteps", None), self.position.timesteps
+        planned, timesteps = getattr(pipeline, "num_timesteps", None), self.timesteps
         count = 0 if timesteps is None else len(timesteps)
         self.first = self.number
         self.last = (min(self.first + planned, count) if isinstance(planned, int) and planned > 0 else count) - 1
@@ -236,13 +227,13 @@ class PipelineRun:
         self._given.clear()
 
     def _count(self, moved: bool) -> None:
-        before, self._timestep = self._timestep, self.position.timestep
+        before, self._counted = self._counted, self.timestep
         if moved:
             self.calls, self.elsewhere = 0, False
             return
         # Asked only where there are more calls than in any evaluation before: the answer may wait for the device.
         if self.calls >= self._most:
-            self.elsewhere = self.elsewhere or not self.position.is_at(before)
+            self.elsewhere = self.elsewhere or not self.is_at(before)
         self.calls += 1
         if not self.elsewhere:
             self._most = max(self._most, self.calls)

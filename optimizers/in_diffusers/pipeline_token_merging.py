@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,8 +14,7 @@ from torch.nn import Module
 
 from ..core.not_copied import Args, Function, Kwargs
 from ..core.technique import COMPILATION
-from ..models.families import Block
-from ..token_merging.call import TokenCall
+from ..token_merging.call import ModuleBlock, TokenCall, merged_layer
 from ..token_merging.kept import COMPILED, GRADIENTS, SHARED_CODE, UNTOLD, WINDOWS, SamplingStep
 from ..token_merging.tome_policy import TokenMergingPolicy, no_unet
 from ..token_merging.tome_settings import TokenMergingSettings
@@ -23,13 +22,6 @@ from .components import DENOISER
 from .host import Host
 from .patches import Patches, Wrap, computed_by_others
 from .pipeline_technique import PipelineTechnique
-
-
-@dataclass(frozen=True)
-class ModuleBlock(Block):
-    """One ``BasicTransformerBlock``; its name is a path, e.g. ``down_blocks.1.attentions.0.transformer_blocks.0``."""
-
-    module: Module
 
 
 def is_unet(model: object) -> bool:
@@ -40,7 +32,7 @@ def is_unet(model: object) -> bool:
 
 
 def image_attention(unet: Module) -> tuple[ModuleBlock, ...]:
-    """Return every block of a ``UNet2DConditionModel`` with self-attention over the image alone."""
+    """Return every block of a ``UNet2DConditionModel`` with self-attention over the image alone; names are paths."""
     return tuple(ModuleBlock(name, number, scale, block) for number, (name, scale, block) in enumerate(_walk(unet)))
 
 
@@ -89,16 +81,13 @@ class PipelineTokenMerging(PipelineTechnique):
             raise no_unet(name, "ReuseSteps, Attention and Compile")
         policy = self.policy = TokenMergingPolicy(name, image_attention(host.component.part), settings)
         for block in policy.blocks:
-            layers: Any = block.module
-            made: list[tuple[Any, Callable[[ModuleBlock, Function], Function]]] = [(layers.attn1, self._self_attention)]
-            made += [(layers.attn2, self._queries_merged)] if settings.merge_crossattn else []
-            made += [(layers.ff, self._queries_merged)] if settings.merge_mlp else []
-            for layer, make in made:
-                if layer is not None:
-                    self._wraps.append((block.name, patches.wrap(layer, "forward", partial(make, block))))
+            for name, layer in block.layers(settings):
+                other = partial(merged_layer, block, call=lambda: self._call)
+                make = partial(self._self_attention, block) if name == "attn1" else other
+                self._wraps.append((block.name, patches.wrap(layer, "forward", make)))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        position, policy, refusal = host.run.position, self.policy, _refusal(host)
+        policy, refusal = self.policy, _refusal(host)
         host.run.over, self._call = policy.kept.drop_all, None
         if not policy.settings.does_something:
             return
@@ -110,11 +99,11 @@ class PipelineTokenMerging(PipelineTechnique):
         assert host.call is not None, "a UNet is called with a latent"
         sample = host.call.sample
         self._latent = (sample.shape[-2], sample.shape[-1])
-        position.moved_to(host.pipeline, host.call.timestep)
+        host.run.moved_to(host.pipeline, host.call.timestep)
         step: int | Tensor = 0
         if policy.draws:
             # A tensor, so that compiled code serves all steps. It is written there, not copied, and not read back.
-            step = torch.full((), position.index(), dtype=torch.int64, device=sample.device)
+            step = torch.full((), host.run.index(), dtype=torch.int64, device=sample.device)
         shapes = tuple(value.shape for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         passes = (host.run.calls, shapes, frozenset(name for name, value in kwargs.items() if value is not None))
         evaluation = None if refusal or not policy.settings.keeps else _evaluation(host)
@@ -150,24 +139,13 @@ class PipelineTokenMerging(PipelineTechnique):
 
         return reduced
 
-    def _queries_merged(self, block: ModuleBlock, forward: Function) -> Function:
-        """Return ``forward`` of a layer whose first argument is the image, with the block's merging around it."""
-
-        @functools.wraps(forward)
-        def merged(hidden_states: Tensor, *args: object, **options: object) -> object:
-            if self._call is None:
-                return forward(hidden_states, *args, **options)
-            return self._call.around_layer(block, hidden_states, lambda tokens: forward(tokens, *args, **options))
-
-        return merged
-
 
 def _evaluation(host: Host) -> SamplingStep | None:
     """Return the prediction that the host's call belongs to; timesteps stand for noise levels, as they fall with them.
 
     None if it is not known.
     """
-    run, steps = host.run, host.run.position.schedule()
+    run, steps = host.run, host.run.schedule()
     if not steps or host.call is None:
         return None
     run.at(host.pipeline, host.call)

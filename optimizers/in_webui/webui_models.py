@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ..core.not_copied import Kwargs
-from ..core.replaced import computed_by, replacement
-from ..core.shadow import Shadows
+from ..core.shadow import Shadows, computed_by, replacement
 
 Denoiser = Any
 """The guided prediction (``CFGDenoiser``), a module: the sampler's function calls it as its model. Its ``inner_model``

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from torch import Tensor
 from torch.nn import Module
 
 from ..core.not_copied import Function
 from ..core.shadow import Shadows
-from ..models.families import Block, transformer_blocks
-from ..token_merging.call import OTHER_TOKENS, TokenCall
+from ..models.families import transformer_blocks
+from ..token_merging.call import OTHER_TOKENS, ModuleBlock, TokenCall, merged_layer
 from ..token_merging.kept import UNTOLD, WINDOWS, SamplingStep
 from ..token_merging.tome_policy import TokenMergingPolicy, no_unet
 from ..token_merging.tome_settings import TokenMergingSettings
@@ -20,18 +17,11 @@ from .webui_samplers import CHOOSES, OWN_LOOPS
 from .webui_technique import WebUISampling, WebUITechnique
 
 
-@dataclass(frozen=True)
-class WebUIBlock(Block):
-    """A transformer block with self-attention over the image; its name is e.g. ``input 4.0``."""
-
-    module: Module
-
-
-def image_attention(network: Module) -> tuple[WebUIBlock, ...]:
-    """Return every block whose first attention is over the image."""
+def image_attention(network: Module) -> tuple[ModuleBlock, ...]:
+    """Return every block whose first attention is over the image; a name is e.g. ``input 4.0``."""
     found = (found for found in transformer_blocks(network) if not getattr(found[-1], "disable_self_attn", False))
     return tuple(
-        WebUIBlock(f"{part} {row}.{number}", index, scale, block)
+        ModuleBlock(f"{part} {row}.{number}", index, scale, block)
         for index, (part, row, number, scale, _, block) in enumerate(found)
     )
 
@@ -39,7 +29,7 @@ def image_attention(network: Module) -> tuple[WebUIBlock, ...]:
 class WebUITokenMerging(WebUITechnique):
     """Apply ToMe on one UNet; `UnsupportedModel` for another network, or if the settings would reach no block."""
 
-    policy: TokenMergingPolicy[WebUIBlock]
+    policy: TokenMergingPolicy[ModuleBlock]
 
     def __init__(self, settings: TokenMergingSettings, sampling: WebUISampling) -> None:
         network, name = sampling.model.network, type(sampling.model.network).__name__
@@ -56,15 +46,13 @@ class WebUITokenMerging(WebUITechnique):
     def attach(self, shadows: Shadows) -> None:
         settings = self.policy.settings
         for block in self.policy.blocks if settings.does_something else ():
-            around: list[tuple[str, Callable[[WebUIBlock, Function], Function]]] = [("attn1", self._self_attention)]
-            around += [("attn2", self._queries_merged)] if settings.merge_crossattn else []
-            around += [("ff", self._queries_merged)] if settings.merge_mlp else []
-            for name, made in around:
-                layer = getattr(block.module, name, None)
-                if layer is not None and (reason := computed_by_others(layer)):
+            for name, layer in block.layers(settings):
+                if reason := computed_by_others(layer):
                     self._left.append((block.name, reason))
-                elif layer is not None:
-                    shadows.put(layer, "forward", made(block, layer.forward))
+                elif name == "attn1":
+                    shadows.put(layer, "forward", self._self_attention(block, layer.forward))
+                else:
+                    shadows.put(layer, "forward", merged_layer(block, layer.forward, lambda: self._call))
 
     def before(self, x: Tensor) -> None:
         super().before(x)
@@ -90,7 +78,7 @@ class WebUITokenMerging(WebUITechnique):
         self._call.settle()
         super().ended()
 
-    def _self_attention(self, block: WebUIBlock, forward: Function) -> Function:
+    def _self_attention(self, block: ModuleBlock, forward: Function) -> Function:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
 
         def reduced(x: Tensor, context: Tensor | None = None, *args: object, **options: object) -> object:
@@ -108,11 +96,3 @@ class WebUITokenMerging(WebUITechnique):
             return self._call.around_attention(block, x, size, masked, attend)
 
         return reduced
-
-    def _queries_merged(self, block: WebUIBlock, forward: Function) -> Function:
-        """Return ``forward`` of a layer whose first argument is the image, with the block's merging around it."""
-
-        def merged(x: Tensor, *args: object, **options: object) -> object:
-            return self._call.around_layer(block, x, lambda tokens: forward(tokens, *args, **options))
-
-        return merged

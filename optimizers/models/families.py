@@ -13,6 +13,9 @@ from typing import Any
 Size = tuple[int, int]
 """Rows and columns."""
 
+Projections = tuple[tuple[str, ...], ...]
+"""Attributes of a module that are query, key and value and read the same tokens, those of each group together."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -52,22 +55,6 @@ def transformer_blocks(unet: Any) -> Iterator[tuple[str, int, int, int, Any, Any
 
 
 @dataclass(frozen=True)
-class AttentionLayer:
-    """One class of attention layers whose projections can be computed together, recognised by its exact class.
-
-    How a layer calls its projections need not be known: each result is handed over only for the very tokens it was
-    computed from (see ``qkv_fusion``).
-
-    Attributes:
-        layer: dotted path of the class.
-        projections: attributes of query, key and value that can read the same tokens.
-    """
-
-    layer: str
-    projections: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
 class Family:
     """Models whose networks are built alike.
 
@@ -75,7 +62,9 @@ class Family:
         networks: dotted paths of the exact classes, in ComfyUI and diffusers: a subclass may lay out its tokens in
             another way. A package stands for all classes in it, ``package.Class`` for that class wherever in it.
         parts: names by which diffusers' pipelines have the network.
-        attention: for Fuse QKV: the attention layers with separate projections.
+        attention: for Fuse QKV: attention layers by the dotted path of their exact class, with the attributes of query,
+            key and value that can read the same tokens. How a layer calls them need not be known: each result is handed
+            over only for the very tokens it was computed from (see ``qkv_fusion``).
         fused_by_design: whether its layers compute query, key and value together already.
         override_hook: whether its attention reaches ComfyUI's ``optimized_attention_override``.
         protected: for int8: regular expressions of layers that stay in floating point, with the reason; those that many
@@ -88,7 +77,7 @@ class Family:
     name: str
     networks: tuple[str, ...]
     parts: tuple[str, ...] = ("transformer",)
-    attention: tuple[AttentionLayer, ...] = ()
+    attention: tuple[tuple[str, Projections], ...] = ()
     fused_by_design: bool = False
     override_hook: bool = True
     protected: tuple[tuple[str, str], ...] = ()
@@ -98,9 +87,9 @@ class Family:
 
 _QKV = ("to_q", "to_k", "to_v")
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
-_OMNIGEN_ATTENTION = AttentionLayer("comfy.ldm.omnigen.omnigen2.Attention", (_QKV,))
+_OMNIGEN_ATTENTION = ("comfy.ldm.omnigen.omnigen2.Attention", (_QKV,))
 _OMNIGEN_PROTECTED = ((r"^ref_image_patch_embedder$|_norm\d\.linear$", "it embeds or modulates"),)
-_QWEN_ATTENTION = AttentionLayer("comfy.ldm.qwen_image.model.Attention", (_QKV, _ADDED))
+_QWEN_ATTENTION = ("comfy.ldm.qwen_image.model.Attention", (_QKV, _ADDED))
 
 _WAN_FULL_PRECISION = ("patch_embedding",)
 
@@ -109,7 +98,7 @@ FAMILIES: tuple[Family, ...] = (
         name="SD 1.x, SD 2.x, SDXL, SVD",
         networks=("comfy.ldm.modules.diffusionmodules.openaimodel.UNetModel", "diffusers.UNet2DConditionModel"),
         parts=("unet",),
-        attention=(AttentionLayer("comfy.ldm.modules.attention.CrossAttention", (_QKV,)),),
+        attention=(("comfy.ldm.modules.attention.CrossAttention", (_QKV,)),),
     ),
     Family("Flux", ("comfy.ldm.flux.model.Flux", "diffusers.FluxTransformer2DModel"), fused_by_design=True),
     Family("Chroma", ("comfy.ldm.chroma.model.Chroma",), fused_by_design=True),
@@ -129,7 +118,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="Qwen-Image 2.1",
         networks=("comfy.ldm.qwen_image21.model.QwenImage21Transformer2DModel",),
-        attention=(AttentionLayer("comfy.ldm.qwen_image21.model.Attention", (_QKV,)),),
+        attention=(("comfy.ldm.qwen_image21.model.Attention", (_QKV,)),),
     ),
     Family("Z-Image", ("comfy.ldm.lumina.model.NextDiT",), fused_by_design=True),
     Family(
@@ -145,7 +134,7 @@ FAMILIES: tuple[Family, ...] = (
             "comfy.ldm.wan.model_wandancer.WanDancerModel",
         ),
         parts=("transformer", "transformer_2"),
-        attention=(AttentionLayer("comfy.ldm.wan.model.WanSelfAttention", (("q", "k", "v"),)),),
+        attention=(("comfy.ldm.wan.model.WanSelfAttention", (("q", "k", "v"),)),),
         protected=((r"^(audio_proj|music_\w+|head_global)\b", "it prepares the sound or makes the output"),),
         full_precision=_WAN_FULL_PRECISION,
     ),
@@ -167,25 +156,25 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="LTX-Video",
         networks=("comfy.ldm.lightricks.av_model.LTXAVModel", "comfy.ldm.lightricks.model.LTXVModel"),
-        attention=(AttentionLayer("comfy.ldm.lightricks.model.CrossAttention", (_QKV,)),),
+        attention=(("comfy.ldm.lightricks.model.CrossAttention", (_QKV,)),),
     ),
     Family(
         name="CogVideoX",
         networks=("comfy.ldm.cogvideo.model.CogVideoXTransformer3DModel",),
-        attention=(AttentionLayer("comfy.ldm.cogvideo.model.CogVideoXBlock", (("q", "k", "v"),)),),
+        attention=(("comfy.ldm.cogvideo.model.CogVideoXBlock", (("q", "k", "v"),)),),
         protected=((r"^(patch_embed|ofs_embedding_linear_\d)\b", "it embeds"),),
         full_precision=("patch_embed",),
     ),
     Family(
         name="Krea 2",
         networks=("comfy.ldm.krea2.model.SingleStreamDiT",),
-        attention=(AttentionLayer("comfy.ldm.krea2.model.Attention", (("wq", "wk", "wv"),)),),
+        attention=(("comfy.ldm.krea2.model.Attention", (("wq", "wk", "wv"),)),),
         protected=((r"^(first|last|txtmlp|txtfusion|tmlp|tproj)\b", "it embeds, modulates or prepares the text"),),
     ),
     Family(
         name="Anima",
         networks=("comfy.ldm.anima.model.Anima", "comfy.ldm.cosmos.predict2.MiniTrainDIT"),
-        attention=(AttentionLayer("comfy.ldm.cosmos.predict2.Attention", (("q_proj", "k_proj", "v_proj"),)),),
+        attention=(("comfy.ldm.cosmos.predict2.Attention", (("q_proj", "k_proj", "v_proj"),)),),
     ),
     Family(
         name="Mage-Flow",
@@ -201,7 +190,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         name="HiDream O1",
         networks=("comfy.ldm.hidream_o1.model.HiDreamO1Transformer",),
-        attention=(AttentionLayer("comfy.text_encoders.llama.Attention", (("q_proj", "k_proj", "v_proj"),)),),
+        attention=(("comfy.text_encoders.llama.Attention", (("q_proj", "k_proj", "v_proj"),)),),
         protected=((r"^(final_layer2|visual)\b", "it makes the pixels, or reads the references"),),
     ),
     Family(
@@ -220,7 +209,7 @@ FAMILIES: tuple[Family, ...] = (
         networks=("comfy.ldm.boogu.model.BooguTransformer2DModel",),
         attention=(
             _OMNIGEN_ATTENTION,
-            AttentionLayer(
+            (
                 "comfy.ldm.boogu.model.BooguDoubleStreamProcessor",
                 (("img_to_q", "img_to_k", "img_to_v"), ("instruct_to_q", "instruct_to_k", "instruct_to_v")),
             ),
@@ -249,10 +238,9 @@ def find_family(network: object) -> Family | None:
     return next((family for family in FAMILIES if any(map(is_at, family.networks))), None)
 
 
-def projections_of(module: object) -> tuple[tuple[str, ...], ...]:
-    """Return the ``projections`` of an attention layer; none of everything else."""
-    path = _path(module)
-    return next((layer.projections for family in FAMILIES for layer in family.attention if layer.layer == path), ())
+def projections_of(module: object) -> Projections:
+    """Return the attributes of query, key and value of an attention layer; none of everything else."""
+    return dict(layer for family in FAMILIES for layer in family.attention).get(_path(module), ())
 
 
 def family_names(chosen: Callable[[Family], object]) -> str:

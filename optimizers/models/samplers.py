@@ -1,6 +1,6 @@
 """Samplers as data: one record for each that hosts, Reuse Steps or the search know, by ComfyUI's name.
 
-``in_diffusers/step_reuse/noise_levels.py`` says when a scheduler's step is exactly that of its sampler.
+``in_diffusers/noise_levels.py`` says when a scheduler's step is exactly that of its sampler.
 """
 
 from __future__ import annotations

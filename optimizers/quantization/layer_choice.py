@@ -1,4 +1,8 @@
-"""The choice of the linear layers to quantise, with a reason for each that is left: for all hosts."""
+"""The choice of the linear layers to quantise, with a reason for each that is left, and their rounding: for all hosts.
+
+Weights and tokens have one scale for each row. Each operation of rounding is that of comfy-kitchen's reference (eager)
+backend, so a saved model gives the same bits in ComfyUI.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,6 @@ from ..core.errors import BackendUnavailable
 from ..models.families import Family
 from .int8_settings import QuantizationSettings
 from .layer_times import KernelFailed, Timing, Timings
-from .rounding import Int8Weight, quantize_rows, quantize_weight
 
 _EMBEDDING = "it embeds or modulates: little work, much effect"
 _BORDER = "first and last layers stay in full precision"
@@ -41,12 +44,49 @@ GATED_OUTPUT = (
 
 TEST_TOKENS = 64
 
+_SMALLEST = 1e-30
+
 Weight = Callable[[], Tensor]
 """Reads a layer's weight ``[out, in]``."""
 
-Measure = Callable[[int, int], Timing | None]
-"""Gives the times of a layer with so many channels in and out, None where they are not known; raises `KernelFailed`
-where it cannot be computed in int8."""
+Measure = Callable[[int, int], Timing]
+"""Gives the times of a layer with so many channels in and out; raises `KernelFailed` where int8 cannot be computed."""
+
+
+@dataclass(frozen=True)
+class Int8Weight:
+    """A linear layer's weight, about ``values * scale``.
+
+    Attributes:
+        values: int8 ``[out, in]``.
+        scale: float32 ``[out, 1]``.
+    """
+
+    values: Tensor
+    scale: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes + self.scale.nbytes
+
+    def to(self, device: torch.device) -> Int8Weight:
+        return Int8Weight(self.values.to(device), self.scale.to(device))
+
+
+def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return int8 values ``[..., channels]`` and a float32 scale ``[..., 1]`` for each row: symmetric, to nearest."""
+    scale = (x.abs().amax(dim=-1, keepdim=True).float() / 127.0).clamp_(min=_SMALLEST)
+    divisor = scale.to(x.dtype)
+    if x.dtype == torch.float16:  # the smallest scales are zero there
+        divisor = torch.where(divisor == 0, torch.finfo(x.dtype).tiny, divisor)
+    # In 16 bits the scale is rounded, and the largest value can come out as 128.
+    rounded = (x / divisor).round_()
+    return (rounded if x.dtype == torch.float32 else rounded.clamp_(-128.0, 127.0)).to(torch.int8), scale
+
+
+def quantize_weight(weight: Tensor) -> Int8Weight:
+    """Quantise a weight ``[out, in]``. Computes in float32."""
+    return Int8Weight(*quantize_rows(weight.float()))
 
 
 def protected_because(name: str, family: Family | None = None) -> str:
@@ -98,59 +138,54 @@ class LayerChoice:
         return self if self.weight is None else replace(self, weight=self.weight.to(device))
 
 
-class Chooser:
-    """Chooses layer by layer, computing on ``device``.
+def choose_layer(
+    layer: Layer, weight: Weight, settings: QuantizationSettings, measure: Measure | None, device: torch.device
+) -> LayerChoice:
+    """Return the choice for ``layer``, whose ``weight`` is read, and rounded on ``device``, only if it is needed.
 
     ``measure``: gives the times of a size; None where speed does not matter: for weights only, or for their memory.
     """
+    before = choose_unread(layer, settings, measure)
+    if before.reason:
+        return before
+    weights_only = settings.mode == "weight_only"
+    quantized, error = _quantized(layer, weight().to(device).float(), weights_only)
+    most = settings.thresholds.max_error
+    if not (weights_only or settings.is_included(layer.name) or error <= most):
+        return replace(before, error=error, reason=f"its error would be above {most:.1%}")
+    return replace(before, weight=quantized, error=error)
 
-    def __init__(self, settings: QuantizationSettings, measure: Measure | None, device: torch.device) -> None:
-        self.settings, self.measure, self.device = settings, measure, device
 
-    def choose(self, layer: Layer, weight: Weight) -> LayerChoice:
-        """Return the choice for ``layer``, whose ``weight`` is read only if it is needed."""
-        before = self.before(layer)
-        if before.reason:
-            return before
-        choice = self._quantized(layer, weight(), before.timing)
-        most = self.settings.thresholds.max_error
-        near = choice.error is not None and choice.error <= most
-        if self.settings.mode == "weight_only" or self.settings.is_included(layer.name) or near:
-            return choice
-        return replace(choice, weight=None, reason=f"its error would be above {most:.1%}")
+def choose_unread(layer: Layer, settings: QuantizationSettings, measure: Measure | None) -> LayerChoice:
+    """Return the choice for a layer that stays as it is whatever its weights are; without a reason, they decide."""
+    if settings.is_excluded(layer.name):
+        return LayerChoice(layer, reason="excluded by name")
+    if layer.protected:
+        return LayerChoice(layer, reason=layer.protected)
+    if settings.mode == "weight_only" or measure is None:
+        return LayerChoice(layer)
+    try:
+        timing = measure(layer.inputs, layer.outputs)
+    except KernelFailed as failed:
+        return LayerChoice(layer, reason=f"the int8 product: {failed.args[0]}")
+    slow = timing.speedup < settings.thresholds.min_speedup and not settings.is_included(layer.name)
+    return LayerChoice(layer, reason="int8 is not quicker for its size" if slow else "", timing=timing)
 
-    def before(self, layer: Layer) -> LayerChoice:
-        """Return the choice for a layer that stays as it is whatever its weights are; without a reason, they decide."""
-        if self.settings.is_excluded(layer.name):
-            return LayerChoice(layer, reason="excluded by name")
-        if layer.protected:
-            return LayerChoice(layer, reason=layer.protected)
-        if self.settings.mode == "weight_only":
-            return LayerChoice(layer)
-        try:
-            timing = None if self.measure is None else self.measure(layer.inputs, layer.outputs)
-        except KernelFailed as failed:
-            return LayerChoice(layer, reason=f"the int8 product: {failed.args[0]}")
-        slow = timing is not None and timing.speedup < self.settings.thresholds.min_speedup
-        if slow and not self.settings.is_included(layer.name):
-            return LayerChoice(layer, reason="int8 is not quicker for its size", timing=timing)
-        return LayerChoice(layer, timing=timing)
 
-    def _quantized(self, layer: Layer, weight: Tensor, timing: Timing | None = None) -> LayerChoice:
-        values = weight.to(self.device).float()
-        generator = torch.Generator().manual_seed(layer.inputs)  # the same tokens at each call
-        x = torch.randn(TEST_TOKENS, layer.inputs, generator=generator)
-        if re.search(GATED_OUTPUT, layer.name):
-            x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
-        quantized, x = quantize_weight(values), x.to(self.device)
-        tokens, expected = x, x @ values.t()
-        if self.settings.mode == "int8":
-            rounded, scale = quantize_rows(x)
-            tokens = rounded.float() * scale
-        # In place: next to the values of the largest layer, each copy in float32 counts.
-        result = tokens @ quantized.values.float().mul_(quantized.scale).t()
-        error = float((result - expected).norm() / expected.norm().clamp(min=1e-30))
-        return LayerChoice(layer, weight=quantized, error=error, timing=timing)
+def _quantized(layer: Layer, values: Tensor, weights_only: bool) -> tuple[Int8Weight, float]:
+    """Return a float32 weight in int8, and the relative L2 error of the layer's output for random tokens."""
+    generator = torch.Generator().manual_seed(layer.inputs)  # the same tokens at each call
+    x = torch.randn(TEST_TOKENS, layer.inputs, generator=generator)
+    if re.search(GATED_OUTPUT, layer.name):
+        x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
+    quantized, x = quantize_weight(values), x.to(values.device)
+    tokens, expected = x, x @ values.t()
+    if not weights_only:
+        rounded, scale = quantize_rows(x)
+        tokens = rounded.float() * scale
+    # In place: next to the values of the largest layer, each copy in float32 counts.
+    result = tokens @ quantized.values.float().mul_(quantized.scale).t()
+    return quantized, float((result - expected).norm() / expected.norm().clamp(min=1e-30))
 
 
 @dataclass(frozen=True)
@@ -218,7 +253,7 @@ def choose_layers(
         for name, is_named in (("include", settings.is_included), ("exclude", settings.is_excluded))
         if getattr(settings, name) and not any(is_named(layer.name) for layer, _ in layers)
     ]
-    chooser = Chooser(settings, None if timed is None else timed.time, device)
+    measure = None if timed is None else timed.time
     with torch.inference_mode():
-        choices = tuple(each(chooser.choose(layer, weight)) for layer, weight in layers)
+        choices = tuple(each(choose_layer(layer, weight, settings, measure, device)) for layer, weight in layers)
     return LayerChoices(choices, "" if timed is None else timed.kernel, tuple(notes))

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from ..core.devices import is_out_of_memory, synchronize
 from ..core.errors import error_line
-from ..core.seconds import keep_seconds, read_seconds, where
-from .rounding import Int8Weight, quantize_weight
+from ..core.seconds import KeptSeconds, where
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
 _SHORTEST, _LONGEST = 0.05, 4.0
@@ -71,8 +70,8 @@ TIMED_TOKENS = {"cpu": 256}
 OTHERWISE_TIMED_TOKENS = 4096
 """Tokens that each size of layer is timed with, by device: on a GPU those of an image of 1024 x 1024."""
 
-MakeLayers = Callable[[Int8Weight, Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
-"""Makes the two layers that a host would run, of (int8 weight, weight, bias): in floating point, in int8."""
+MakeLayers = Callable[[Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
+"""Makes the two layers that a host would run, of a float32 weight and a bias: in the dtype of the bias, in int8."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +101,9 @@ class Timings:
     def __init__(
         self, device: torch.device, dtype: torch.dtype, kernel: str, layers: MakeLayers, file: Path | None = None
     ) -> None:
-        self.device, self.dtype, self.kernel, self.layers, self.file = device, dtype, kernel, layers, file
-        self._section = f"{where(device, dtype)} | whole layers | {kernel}"
+        self.device, self.dtype, self.kernel, self.layers = device, dtype, kernel, layers
         self._tokens = TIMED_TOKENS.get(device.type, OTHERWISE_TIMED_TOKENS)
-        self._known = read_seconds(file).get(self._section, {})
+        self._kept = KeptSeconds(file, f"{where(device, dtype)} | whole layers | {kernel}")
         self._failed: dict[str, str] = {}  # no errors: their frames would keep tensors in memory
 
     def time(self, inputs: int, outputs: int) -> Timing:
@@ -114,22 +112,18 @@ class Timings:
         Raises `KernelFailed` if it cannot be computed, which is remembered for this size, and RuntimeError if memory
         runs out, which is not: a moment later there can be enough.
         """
-        key = self._key(inputs, outputs)
+        key = f"{self._tokens}x{inputs}x{outputs}"
         if key in self._failed:
             raise KernelFailed(self._failed[key])
-        if key not in self._known:
+        if key not in self._kept.known:
             try:
-                self._known[key] = self._measure(inputs, outputs)
+                self._kept.keep(key, self._measure(inputs, outputs))
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
                 self._failed[key] = f"failed here: {error_line(error)}"
                 raise KernelFailed(self._failed[key]) from error
-            keep_seconds(self.file, self._section, self._known)
-        return Timing(*self._known[key])
-
-    def _key(self, inputs: int, outputs: int) -> str:
-        return f"{self._tokens}x{inputs}x{outputs}"
+        return Timing(*self._kept.known[key])
 
     @torch.inference_mode()
     def _measure(self, inputs: int, outputs: int) -> list[float]:
@@ -137,5 +131,5 @@ class Timings:
         x = torch.randn(self._tokens, inputs, generator=generator).to(self.device, self.dtype)
         weight = (torch.randn(outputs, inputs, generator=generator) / inputs**0.5).to(self.device)
         bias = torch.zeros(outputs, device=self.device, dtype=self.dtype)
-        floating, int8 = self.layers(quantize_weight(weight), weight.to(self.dtype), bias)
+        floating, int8 = self.layers(weight, bias)
         return interleaved_seconds(self.device, [lambda: floating(x), lambda: int8(x)])

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..core.activity import Activity
 from ..core.devices import is_compiling
 from ..core.errors import InvalidSetting
-from ..core.not_copied import NotCopied
+from ..core.not_copied import Function, NotCopied
 from ..models.families import Block, Size
 from .gains import LEAST, Gains, Timed
 from .kept import AttentionPlace, Kept, PassRecord
@@ -21,7 +21,6 @@ from .tome_settings import TokenMergingSettings
 from .tomesd import Matching, choices, match, partition
 
 Reduction = FewerKeys | Matching
-Parts = tuple[Tensor, Tensor]
 
 OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
 OTHER_LAYER = "another node or package gave a layer other tokens than the block's (regional prompts, parts of a batch)"
@@ -33,6 +32,19 @@ _TOO_FEW = "{tokens} tokens are too few to gain from fewer"
 _ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
 _SLOW = "timed here, whole attention takes as long: {speedup:.2f}x"
 _COARSE = "coarser than the two finest levels: with residual they lose more than they save"
+
+
+@dataclass(frozen=True)
+class ModuleBlock(Block):
+    """A transformer block with its ``module``, in hosts in which a layer's ``forward`` is what can be replaced."""
+
+    module: Any
+
+    def layers(self, settings: TokenMergingSettings) -> Iterator[tuple[str, Any]]:
+        """Yield name and module of the layers whose tokens ``settings`` reduce, self-attention first."""
+        for name in ("attn1", *settings.other_layers.values()):
+            if (layer := getattr(self.module, name, None)) is not None:
+                yield name, layer
 
 
 @dataclass
@@ -56,7 +68,6 @@ class TokenCall(NotCopied):
         gains: what is known of times; ``beside``: what they depend on besides sizes.
         timed: what was timed of each block, by its name.
         merged: how the tokens of a block are merged, by its number, where its other layers ask for it.
-        parts: destinations and sources of the blocks of a level and size, by their numbers.
     """
 
     settings: TokenMergingSettings
@@ -71,8 +82,6 @@ class TokenCall(NotCopied):
     made: dict[AttentionPlace, Tensor] = field(default_factory=dict)
     missed: bool = False
     merged: dict[int, Matching] = field(default_factory=dict)
-    parts: dict[tuple[int, Size], dict[int, Parts]] = field(default_factory=dict)
-    numbers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     gains: Gains = field(default_factory=Gains)
     beside: str = ""
     timed: dict[str, Timed] = field(default_factory=dict)
@@ -132,34 +141,17 @@ class TokenCall(NotCopied):
         return True
 
     def _matching(self, block: Block, tokens: Tensor, size: Size) -> Matching:
-        settings, (rows, columns) = self.settings, size
-        if settings.sx > columns or settings.sy > rows:
+        settings, (rows, columns), device, offsets = self.settings, size, tokens.device, None
+        sx, sy = settings.sx, settings.sy
+        if sx > columns or sy > rows:
             raise InvalidSetting(
-                f"Apply ToMe: sx is {settings.sx} and sy is {settings.sy}, but block {block.name} has only {columns} x "
+                f"Apply ToMe: sx is {sx} and sy is {sy}, but block {block.name} has only {columns} x "
                 f"{rows} tokens for an image of this size.",
                 "Make sx and sy smaller, lower max_downsample, or make the image larger.",
             )
-        return match(tokens, *self._parts(block, size, tokens.device), settings.ratio)
-
-    def _parts(self, block: Block, size: Size, device: torch.device) -> Parts:
-        """Return destinations and sources of a block, which are worked out for all blocks of its level at once."""
-        if is_compiling():  # what is known would be another input of its graph
-            return self._drawn(block.number, size, device)
-        level = (block.downsample, size)
-        if level not in self.parts:
-            numbers = self.numbers[block.downsample]
-            if self.settings.use_rand:
-                drawn = self._drawn(self.kept.column(numbers, device), size, device)
-                self.parts[level] = dict(zip(numbers, zip(*drawn, strict=True), strict=True))
-            else:
-                self.parts[level] = dict.fromkeys(numbers, self._drawn(0, size, device))
-        return self.parts[level][block.number]
-
-    def _drawn(self, numbers: int | Tensor, size: Size, device: torch.device) -> Parts:
-        (rows, columns), (sx, sy), offsets = size, (self.settings.sx, self.settings.sy), None
-        if self.settings.use_rand:
-            offsets = choices((rows // sy) * (columns // sx), sx * sy, self.step, numbers, device)
-        return partition(rows, columns, sx, sy, offsets, device)
+        if settings.use_rand:
+            offsets = choices((rows // sy) * (columns // sx), sx * sy, self.step, block.number, device)
+        return match(tokens, *partition(rows, columns, sx, sy, offsets, device), settings.ratio)
 
     def attend(self, block: Block, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
         """Return the output of one self-attention for all tokens, of the same shape from both functions.
@@ -244,3 +236,19 @@ class TokenCall(NotCopied):
             self.kept.keep(record, place, made.pop(place).clone)
         if self.last:
             self.kept.drop(record)
+
+
+def merged_layer(block: Block, forward: Function, call: Callable[[], TokenCall | None]) -> Function:
+    """Return ``forward`` of a layer whose first argument is the image, with a block's merging around it.
+
+    ``call`` returns the call that goes on; None outside of one.
+    """
+
+    @functools.wraps(forward)
+    def merged(x: Tensor, *args: object, **options: object) -> Any:
+        now = call()
+        if now is None:
+            return forward(x, *args, **options)
+        return now.around_layer(block, x, lambda tokens: forward(tokens, *args, **options))
+
+    return merged

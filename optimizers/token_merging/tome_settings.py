@@ -96,9 +96,10 @@ class TokenMergingSettings(Settings):
         return self.residual != "off" and self.does_something and not self.merges
 
     @property
-    def other_layers(self) -> tuple[str, ...]:
-        """The settings that ask for fewer tokens outside of self-attention."""
-        return tuple(name for name in ("merge_crossattn", "merge_mlp") if getattr(self, name))
+    def other_layers(self) -> dict[str, str]:
+        """The layers of a block beside self-attention that have fewer tokens, by the setting that asks for it."""
+        layers = {"merge_crossattn": "attn2", "merge_mlp": "ff"}
+        return {name: layer for name, layer in layers.items() if getattr(self, name)}
 
     @property
     def merges(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...optimizers.core.errors import UnsupportedModel
 from ...optimizers.core.files import require_space, write_atomically
-from ...optimizers.in_comfyui.quantization.int8_linear import int8_layers
+from ...optimizers.in_comfyui.int8_linear import int8_layers
 from ...optimizers.in_comfyui.second_weights.clone import require_plain_weights
 from ...optimizers.in_comfyui.structure.model_facts import describe_model, require_model
 from ...optimizers.in_comfyui.structure.protocols import ModelPatcher

@@ -21,7 +21,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from ...optimizers.core.files import fingerprint_of, write_atomically
 from ...optimizers.core.phrases import Phrase, phrase, phrase_of
-from ...optimizers.in_comfyui.run.user_folder import user_folder
+from ...optimizers.in_comfyui.run.reporting import user_folder
 from .request import Seconds, Sent
 from .same_work import about, facts_here, lasting_nodes, made_of, sampled_by, techniques_before, workflow_key
 from .sentences import STAGES, by_stage

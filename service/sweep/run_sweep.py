@@ -14,8 +14,7 @@ from ...optimizers.core.devices import device_name, is_out_of_memory
 from ...optimizers.core.errors import PacelineError, error_line
 from ...optimizers.core.files import fingerprint_of
 from ...optimizers.core.phrases import phrase
-from ...optimizers.in_comfyui.run.reporting import Payload
-from ...optimizers.in_comfyui.run.user_folder import user_folder
+from ...optimizers.in_comfyui.run.reporting import Payload, user_folder
 from ...optimizers.in_comfyui.structure.model_facts import describe_model
 from ...optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
 from ...optimizers.in_comfyui.targets.model_target import ModelTarget

@@ -12,7 +12,7 @@ import torch
 from comfy_host import checkpoints, transformers, vaes
 from paceline.optimizers.compilation.compile_settings import NetworkSettings
 from paceline.optimizers.core.errors import CannotHelp, PacelineError, UnsupportedModel
-from paceline.optimizers.precision.precision_settings import PrecisionSettings
+from paceline.optimizers.precision_policy import PrecisionSettings
 from paceline.optimizers.quantization.int8_settings import QuantizationSettings
 from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings

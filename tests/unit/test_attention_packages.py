@@ -18,7 +18,7 @@ from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.registry import BACKENDS, probe_backend
 from paceline.optimizers.attention.torch_attention import vanilla
 
-LOADERS = (packages.load_sage, packages.load_xformers, packages.load_flash2, packages.load_flash3)
+LOADERS = (packages.load_sage, packages.load_xformers, packages.load_flash)
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention")
 
 

@@ -10,6 +10,7 @@ from paceline import Attention, optimize, restore
 from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.registry import get
 from paceline.optimizers.in_diffusers.host import host_of
+from paceline.optimizers.in_diffusers.patches import all_in_call
 from random_pipelines import baseline, distance, picture, small
 
 
@@ -127,6 +128,6 @@ def test_auto_leaves_the_backend_of_diffusers_dispatcher_in_place() -> None:
     layers = [part for part in network.modules() if hasattr(part, "get_processor")]
     host = host_of(network)
     assert host is not None
-    with host.layers.on():  # as in a call
+    with all_in_call(host._wraps):
         assert {layer.get_processor()._attention_backend for layer in layers} == {"native"}
     assert {layer.get_processor()._attention_backend for layer in layers} == {"_native_math"}

@@ -16,7 +16,7 @@ from paceline import Attention, FuseQKV, Precision, TokenMerging, optimize
 from paceline.optimizers.core.errors import PacelineError
 from paceline.optimizers.in_diffusers import pipeline_run
 from paceline.optimizers.in_diffusers.host import host_of
-from paceline.optimizers.in_diffusers.pipeline_run import PipelinePosition
+from paceline.optimizers.in_diffusers.pipeline_run import PipelineRun
 from random_pipelines import picture, small
 
 TECHNIQUES = {
@@ -71,8 +71,8 @@ def call(name, *settings, dtype=torch.float32, calls=2):
         # What the first call of a run may wait for, once: timesteps, and the size of the image.
         if host is not None:
             host.begin_run()
-            host.run.position.moved_to(pipeline.pipe, None)
-            host.run.position.schedule()
+            host.run.moved_to(pipeline.pipe, None)
+            host.run.schedule()
         for _ in range(calls):
             with torch.inference_mode(), mode, fake_cuda.Launches() as launches:
                 output = pipeline.denoiser(*args, **kwargs)
@@ -107,14 +107,14 @@ def active(name, plain, dtype, *titles):
 def test_a_scheduler_that_counts_no_steps_is_asked_by_place_and_not_by_value(monkeypatch):
     """DDPM, DDIM, PNDM and LCM: to read the timestep would wait for the GPU in every step."""
     read, seen = [], []
-    number, index = pipeline_run._number, PipelinePosition.index
+    number, index = pipeline_run._number, PipelineRun.index
 
     def counted(self):
         seen.append(index(self))
         return seen[-1]
 
     monkeypatch.setattr(pipeline_run, "_number", lambda timestep: read.append(timestep) or number(timestep))
-    monkeypatch.setattr(PipelinePosition, "index", counted)
+    monkeypatch.setattr(PipelineRun, "index", counted)
     pipeline = small("sd15")
     assert not hasattr(pipeline.pipe.scheduler, "step_index")  # PNDM, which takes its second step twice
     with optimize(pipeline.pipe, TECHNIQUES["merge"], components=["unet"]):

@@ -8,7 +8,7 @@ import diffusers
 import pytest
 import torch
 from paceline import ScheduleOnCPU, optimize
-from paceline.optimizers.in_diffusers.step_reuse.noise_levels import is_changed, noise_levels, solver_of
+from paceline.optimizers.in_diffusers.noise_levels import is_changed, noise_levels, solver_of
 from paceline.optimizers.models.samplers import SAMPLERS, Place
 from random_pipelines import small
 

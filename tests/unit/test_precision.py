@@ -10,10 +10,11 @@ import torch
 from paceline import Precision, QuantizeInt8, optimize, report
 from paceline.optimizers.core.errors import InvalidSetting, NothingGained, UnsupportedModel
 from paceline.optimizers.core.weights import foreign_weight
-from paceline.optimizers.precision.precision_policy import PrecisionPolicy, choose_dtype
-from paceline.optimizers.precision.precision_settings import (
+from paceline.optimizers.precision_policy import (
+    PrecisionPolicy,
     PrecisionSettings,
     arithmetic,
+    choose_dtype,
     processor_dtype,
     useless_switch,
 )

@@ -8,9 +8,15 @@ from paceline import QuantizeInt8
 from paceline.optimizers.core.errors import InvalidSetting, NothingGained
 from paceline.optimizers.quantization.int8_policy import QuantizationPolicy
 from paceline.optimizers.quantization.int8_settings import THRESHOLDS, QuantizationSettings
-from paceline.optimizers.quantization.layer_choice import Chooser, Layer, LayerChoice, LayerChoices, choose_layers
+from paceline.optimizers.quantization.layer_choice import (
+    Layer,
+    LayerChoice,
+    LayerChoices,
+    choose_layer,
+    choose_layers,
+    quantize_weight,
+)
 from paceline.optimizers.quantization.layer_times import Timing
-from paceline.optimizers.quantization.rounding import quantize_weight
 
 CPU = torch.device("cpu")
 
@@ -26,7 +32,7 @@ def weight(rows=96, columns=64, seed=0):
 
 def choose(layer=None, speedup=2.0, **settings):
     layer = layer or Layer("block.attn1.to_q", 64, 96, 64 * 96 * 2)
-    return Chooser(QuantizationSettings(**settings), gains(speedup), CPU).choose(layer, weight)
+    return choose_layer(layer, weight, QuantizationSettings(**settings), gains(speedup), CPU)
 
 
 def test_a_layer_that_gains_and_is_near_is_quantised():
@@ -66,7 +72,7 @@ def test_a_layer_with_too_large_an_error_is_kept():
 
 
 def test_without_times_the_error_alone_decides():
-    found = {name: Chooser(QuantizationSettings(preset=name), None, CPU).choose(GATED, weight) for name in THRESHOLDS}
+    found = {name: choose_layer(GATED, weight, QuantizationSettings(preset=name), None, CPU) for name in THRESHOLDS}
     assert {name: choice.weight is not None for name, choice in found.items()} == {
         "quality": False, "balanced": True, "speed": True,
     }  # fmt: skip
@@ -82,11 +88,11 @@ def test_presets_differ_in_error_and_gain():
 
 
 def test_weight_only_takes_all_but_the_protected_and_needs_no_timing():
-    chooser = Chooser(QuantizationSettings(mode="weight_only"), None, CPU)
+    settings = QuantizationSettings(mode="weight_only")
     any_layer, last = Layer("block", 64, 96, 1), Layer("out", 64, 96, 1, "it is last")
-    choice = chooser.choose(any_layer, weight)
+    choice = choose_layer(any_layer, weight, settings, None, CPU)
     assert choice.weight is not None and choice.error < choose().error
-    assert chooser.choose(last, weight).weight is None
+    assert choose_layer(last, weight, settings, None, CPU).weight is None
 
 
 FOUR_BYTES = 512 * 512 * 4

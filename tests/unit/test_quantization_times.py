@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from paceline.optimizers.quantization import layer_times
+from paceline.optimizers.quantization.layer_choice import quantize_rows, quantize_weight
 from paceline.optimizers.quantization.layer_times import KernelFailed, Timing, Timings, interleaved_seconds
-from paceline.optimizers.quantization.rounding import quantize_rows
 
 CPU = torch.device("cpu")
 
@@ -30,7 +30,8 @@ def timings(file=None, layers=None):
     return Timings(CPU, torch.float32, "ours", layers or plain_layers, file)
 
 
-def plain_layers(quantized, weight, bias):
+def plain_layers(weight, bias):
+    quantized = quantize_weight(weight)
     return (
         lambda x: torch.nn.functional.linear(x, weight, bias),
         lambda x: torch.nn.functional.linear(x, quantized.values * quantized.scale, bias),

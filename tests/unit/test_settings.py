@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 from paceline.optimizers.compilation.compile_settings import NetworkSettings
 from paceline.optimizers.core.errors import InvalidSetting, require_choice
-from paceline.optimizers.precision.precision_settings import PrecisionSettings
+from paceline.optimizers.precision_policy import PrecisionSettings
 from paceline.optimizers.quantization.int8_settings import QuantizationSettings
 from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
 from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from paceline.optimizers.in_diffusers.step_reuse.reused_run import frames_of
+from paceline.optimizers.in_diffusers.reused_run import frames_of
 from paceline.optimizers.step_reuse.long_rule import LongRule
 from paceline.optimizers.step_reuse.parts import rms, split_for, stream_rms
 from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings

@@ -7,7 +7,7 @@ import torch
 from paceline.optimizers.core import devices
 from paceline.optimizers.models.families import Block
 from paceline.optimizers.token_merging.call import TokenCall
-from paceline.optimizers.token_merging.full_steps import FullSteps
+from paceline.optimizers.token_merging.gains import FullSteps
 from paceline.optimizers.token_merging.kept import Kept, SamplingStep
 from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings
 

@@ -18,8 +18,7 @@ import torch
 
 from ...compilation.progress import MEANT
 from ...core.not_copied import Args, Function, Kwargs
-from ...core.replaced import replacement
-from ...core.shadow import Shadows, put_back
+from ...core.shadow import Shadows, put_back, replacement
 from ..run.attention_chain import runs_outside
 from ..run.comfy_technique import ModelCall
 from ..run.sampling_run import KEY

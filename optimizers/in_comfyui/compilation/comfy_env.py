@@ -13,8 +13,7 @@ from ...compilation.cache_folder import CacheFolder
 from ...compilation.compiler import Compiler
 from ...compilation.progress import Progress
 from ...core.phrases import data
-from ..run.reporting import send
-from ..run.user_folder import user_folder
+from ..run.reporting import send, user_folder
 from ..structure.protocols import ModelPatcher, NetworkPatcher
 
 COMPILE_EVENT = "paceline.compile"

@@ -16,8 +16,7 @@ from ...compilation.compiler import BLOCK_CALL, CompiledNetwork, Compiler, repea
 from ...core.activity import Activity
 from ...core.memory_format import channels_last, without_gaps
 from ...core.not_copied import Function
-from ...core.replaced import replacement
-from ...core.shadow import Shadows
+from ...core.shadow import Shadows, replacement
 from ..targets.method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
 from .comfy_env import REPLACED, refusal
 from .host_attention import BREAK_REMEDIES

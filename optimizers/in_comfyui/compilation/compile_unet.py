@@ -16,8 +16,7 @@ from ...core.errors import UnsupportedModel
 from ...core.memory_format import first_channels_last
 from ...core.not_copied import Function
 from ...core.phrases import phrase
-from ...core.replaced import replacement
-from ...core.shadow import Shadows
+from ...core.shadow import Shadows, replacement
 from ..run.comfy_technique import ComfyTechnique, ModelCall
 from ..second_weights.clone import without_dynamic_vram
 from ..second_weights.moves import SECOND_COPY

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -29,14 +29,12 @@ class ChainedAttention(NamedTuple):
 
     Attributes:
         attend: computes a call, given the next function inside; the same object in every call of a technique.
-        boxed: does the same with q, k and v in ComfyUI's containers, and hands containers on; None if it cannot.
         activity: is told each time another pack's override does not let a call through to us.
         not_reached: is called then.
         knows_places: whether it asks at which block it is, which code that blocks share does not know.
     """
 
     attend: Attend
-    boxed: Attend | None = None
     activity: Activity | None = None
     not_reached: Callable[[], None] | None = None
     knows_places: bool = False
@@ -101,42 +99,3 @@ def _run(func: Attend, *args: object, **kwargs: Options) -> Tensor:
     if not reached:
         chain.missed()
     return result
-
-
-def _run_containers(*args: Any, **kwargs: Options) -> Tensor:
-    """Compute a call whose q, k and v come in containers, which the one who computes it empties to free memory.
-
-    Only ComfyUI's newer versions have them. An override that takes containers gets them as they are: it computes the
-    call itself, and nothing of ours could change it. Our layers hand containers on where all of them can; an override
-    that takes none gets tensors, as ComfyUI does it.
-    """
-    from comfy.ldm.modules import attention
-
-    chain: AttentionChain = kwargs["transformer_options"][_CHAIN]
-    takes_containers = getattr(chain.foreign, "container_function", None)
-    if takes_containers is not None:
-        result: Tensor = takes_containers(*args, **kwargs)
-        chain.missed()
-        return result
-    boxed = [layer.boxed for layer in chain.layers if layer.boxed is not None]
-    if chain.foreign is None and len(boxed) == len(chain.layers):
-        inside: Attend = _from_containers
-        for attend in boxed:
-            inside = partial(attend, inside)
-        return inside(*args, **kwargs)
-    q, k, v = (container.take() for container in args[:3])
-    return _run(attention.optimized_attention.__wrapped__, q, k, v, *args[3:], **kwargs)
-
-
-def _from_containers(*args: Any, **kwargs: Options) -> Tensor:
-    """Compute a call with ComfyUI's own attention, which takes containers or what is in them."""
-    from comfy.ldm.modules import attention
-
-    takes_containers: Attend | None = getattr(attention.optimized_attention, "container_function", None)
-    if takes_containers is not None:
-        return takes_containers(*args, **kwargs)
-    plain: Attend = attention.optimized_attention.__wrapped__
-    return plain(*(container.take() for container in args[:3]), *args[3:], **kwargs)
-
-
-_run.container_function = _run_containers  # type: ignore[attr-defined]  # ComfyUI looks for it on the function

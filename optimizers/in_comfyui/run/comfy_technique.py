@@ -30,10 +30,6 @@ Call = TypeVar("Call")
 """A call into which a technique installs itself: a :class:`ModelCall`, or one of a VAE's or ControlNet's network."""
 
 
-class LostInputs(Exception):
-    """A kernel has failed after it took its inputs away to free memory: the evaluation has to be computed again."""
-
-
 class ModelCall(NotCopied):
     """One call of the network, as the techniques see it.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from ...core import technique as core
@@ -18,7 +19,7 @@ from ...core.activity import Activity
 from ...core.not_copied import Function, NotCopied
 from ...guard import GuardedEvaluation
 from ..structure.protocols import Executor, ModelPatcher, Options
-from .comfy_technique import AnyTechnique, LostInputs, ModelCall, around_network, shapes_of
+from .comfy_technique import AnyTechnique, ModelCall, around_network, shapes_of
 from .reporting import running_prompt
 from .sampling_run import KEY, RUN, SamplingRun
 
@@ -42,14 +43,7 @@ class Stack(NotCopied):
             return executor(*args, **kwargs)
         techniques = options.get(ACTIVE_STACK, self).techniques
         run: SamplingRun = options.get(RUN) or SamplingRun()
-
-        def evaluate(evaluation: GuardedEvaluation | None, again: bool) -> Any:
-            while True:
-                try:
-                    return self._evaluate(executor, args, kwargs, techniques, evaluation, again)
-                except LostInputs:  # the kernel that has lost them is not asked again
-                    again = True
-
+        evaluate = partial(self._evaluate, executor, args, kwargs, techniques)
         return run.guard.watch(executor.class_obj, args[0].shape, evaluate) if run.guard else evaluate(None, False)
 
     def _evaluate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...core.replaced import whose
+from ...core.shadow import whose
 from .protocols import Options
 
 

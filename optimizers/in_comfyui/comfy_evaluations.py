@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor, int64, zeros
 
-from ...core.not_copied import Function
-from ...token_merging.kept import SamplingStep
-from ..run.comfy_technique import ModelCall
-from ..run.sampling_run import SamplingRun, TakesPart, stands_at
+from ..core.not_copied import Function
+from ..token_merging.kept import SamplingStep
+from .run.comfy_technique import ModelCall
+from .run.sampling_run import SamplingRun, TakesPart, stands_at
 
 _numbers = count()
 """Tells predictions apart, also those of several runs."""

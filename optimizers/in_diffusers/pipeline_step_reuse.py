@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from ...core.activity import Activity, Summary
-from ...core.errors import UnsupportedModel
-from ...core.not_copied import Args, Function, Kwargs
-from ...core.technique import COMPILATION, STEP_REUSE, Policy
-from ...step_reuse.budget import Outcome
-from ...step_reuse.path import Blocks
-from ...step_reuse.reuse_policy import StepReusePolicy
-from ...step_reuse.reuse_settings import StepReuseSettings
-from ..components import CONTROLNET, DENOISER
-from ..host import Host, host_of
-from ..patches import Patches
-from ..pipeline_run import PipelineCall
-from ..pipeline_technique import PipelineTechnique
+from ..core.activity import Activity, Summary
+from ..core.errors import UnsupportedModel
+from ..core.not_copied import Args, Function, Kwargs
+from ..core.technique import COMPILATION, STEP_REUSE, Policy
+from ..step_reuse.budget import Outcome
+from ..step_reuse.path import Blocks
+from ..step_reuse.reuse_policy import StepReusePolicy
+from ..step_reuse.reuse_settings import StepReuseSettings
+from .components import CONTROLNET, DENOISER
+from .host import Host, host_of
 from .noise_levels import FLOW, KNOWN_STEPS, noise_levels, solver_of
+from .patches import Patches
+from .pipeline_run import PipelineCall
+from .pipeline_technique import PipelineTechnique
 from .reused_run import ReusedRun, frames_of, step_hook_of
 
 
@@ -122,7 +122,7 @@ class PipelineStepReuse(PipelineTechnique):
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
         run = self._run
-        if run is None or not run.open or run.schedule.position.timesteps is not scheduler.timesteps:
+        if run is None or not run.open or run.schedule.timesteps is not scheduler.timesteps:
             return self._end_run()  # another network has taken over
         reason = run.before_step(scheduler, arguments)
         return None if reason is None else self._step_aside(reason)

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.shadow import Shadows
-from ...step_reuse.parts import undivided
-from ...step_reuse.path import LEFT_OUT, RESIZED, Blocks
-from ...step_reuse.rule import Rule
-from ..pipeline_run import PipelineCall, PipelineRun
+from ..core.shadow import Shadows
+from ..step_reuse.parts import undivided
+from ..step_reuse.path import LEFT_OUT, RESIZED, Blocks
+from ..step_reuse.rule import Rule
 from .noise_levels import NoiseLevels, Prediction, is_changed
+from .pipeline_run import PipelineCall, PipelineRun
 
 
 class StepHook:

@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from types import FunctionType, MethodType, SimpleNamespace
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ...core.activity import Activity
-from ...core.errors import UnsupportedModel
-from ...core.not_copied import Function, Kwargs
-from ...quantization.int8_policy import LAYERS
-from ...quantization.rounding import Int8Weight
+from ..core.activity import Activity
+from ..core.errors import UnsupportedModel
+from ..core.not_copied import Function, Kwargs
+from ..quantization.int8_policy import LAYERS
+from ..quantization.layer_choice import Int8Weight, quantize_weight
 
 FORMAT = "int8_tensorwise"
 LAYOUT = "TensorWiseINT8Layout"
@@ -42,46 +42,26 @@ class Network:
     in_run: bool = False
 
 
-def is_int8(module: object) -> TypeGuard[Any]:
-    """Return whether a module is a linear layer in ComfyUI's int8 format, of a class that is no ``torch.nn.Linear``."""
-    weight = getattr(module, "weight", None)
-    return getattr(weight, "_layout_cls", None) == LAYOUT and hasattr(module, "in_features")
-
-
 def int8_layers(network: Module) -> list[Any]:
-    """Return the layers of a network that are in ComfyUI's int8 format."""
-    return [module for module in network.modules() if is_int8(module)]
+    """Return the linear layers of a network in ComfyUI's int8 format, of a class that is no ``torch.nn.Linear``."""
+    linear = (module for module in network.modules() if hasattr(module, "in_features"))
+    return [module for module in linear if getattr(getattr(module, "weight", None), "_layout_cls", None) == LAYOUT]
 
 
-# torch.compile sees one operator that it does not look into: no graph break, the same bits as without it.
-@torch.library.custom_op("paceline::int8_linear", mutates_args=())
-def as_operator(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-    """Return ``[..., out]`` in the dtype of ``x`` ``[..., in]`` for int8 ``values`` ``[out, in]``, a scale for each."""
-    from comfy_kitchen import int8_linear
-
-    result: Tensor = int8_linear(x.contiguous(), values, scale, bias, x.dtype)
-    return result
-
-
-@as_operator.register_fake
-def _shape_of_linear(x: Tensor, values: Tensor, *rest: object) -> Tensor:
-    return x.new_empty(*x.shape[:-1], values.shape[0])
-
-
-# It cannot look into ComfyUI's quantised tensors either, but it hands them to operators.
+# torch.compile cannot look into ComfyUI's quantised tensors, but it hands them to operators: no graph break.
 @torch.library.custom_op("paceline::quantized_linear", mutates_args=())
 def _quantized_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     raise TypeError(f"the weight is a {type(weight).__name__}, not one of ComfyUI's quantised tensors")
 
 
-_quantized_linear.register_fake(_shape_of_linear)
+@_quantized_linear.register_fake
+def _shape_of_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
 
 
-def _with_parts(_: object, args: tuple[Tensor, Any, Tensor | None], kwargs: Kwargs) -> Tensor:
+def _as_kitchen_does(_: object, args: tuple[Tensor, Any, Tensor | None], kwargs: Kwargs) -> Tensor:
     """Compute our operator for a quantised tensor: what its class calls while and after torch.compile traces."""
-    x, weight, bias = args
-    result: Tensor = as_operator(x, weight._qdata, weight._params.scale, bias)
-    return result
+    return torch.nn.functional.linear(*args)
 
 
 @lru_cache(maxsize=8)
@@ -91,7 +71,7 @@ def linear_class(compute_dtype: torch.dtype) -> type:
     from comfy.quant_ops import QuantizedTensor, get_layout_class
     from comfy_kitchen.tensor import register_layout_op
 
-    register_layout_op(torch.ops.paceline.quantized_linear.default, get_layout_class(LAYOUT))(_with_parts)
+    register_layout_op(torch.ops.paceline.quantized_linear.default, get_layout_class(LAYOUT))(_as_kitchen_does)
 
     class Int8Linear(comfy.ops.mixed_precision_ops({}, compute_dtype).Linear):  # type: ignore[misc]
         """A quantised linear layer. ``weight_only``: in floating point."""
@@ -193,14 +173,14 @@ def quantized_linear(
 
 
 @torch.inference_mode()
-def both_layers(quantized: Int8Weight, weight: Tensor, bias: Tensor) -> tuple[Module, Module]:
-    """Return ComfyUI's layer with ``weight`` ``[out, in]``, and ours with it in int8: to time what will run."""
+def both_layers(weight: Tensor, bias: Tensor) -> tuple[Module, Module]:
+    """Return ComfyUI's layer with ``weight`` ``[out, in]`` in the dtype of ``bias``, and ours in int8."""
     import comfy.ops
 
     outputs, inputs = weight.shape
-    plain = comfy.ops.disable_weight_init.Linear(inputs, outputs, device=weight.device, dtype=weight.dtype)
-    plain.weight, plain.bias = (torch.nn.Parameter(tensor, requires_grad=False) for tensor in (weight, bias))
-    return plain, quantized_linear(quantized, bias, weight.dtype)
+    plain = comfy.ops.disable_weight_init.Linear(inputs, outputs, device=weight.device, dtype=bias.dtype)
+    plain.weight, plain.bias = (torch.nn.Parameter(tensor, requires_grad=False) for tensor in (weight.to(bias), bias))
+    return plain, quantized_linear(quantize_weight(weight), bias, bias.dtype)
 
 
 # ComfyUI's function for a layer together with the activation before it, and its activations by their names there.

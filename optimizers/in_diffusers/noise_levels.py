@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...models.samplers import SAMPLERS
+from ..models.samplers import SAMPLERS
 
 KNOWN_STEPS = ", ".join(
     dict.fromkeys(one.name for known in SAMPLERS.values() if known.update for one in known.schedulers)

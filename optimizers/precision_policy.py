@@ -1,16 +1,96 @@
-"""The dtypes that a network computes in and stores its weights in, and the words of reports. One rule for all hosts."""
+"""Model Precision and VAE Precision without a host: the dtype of arithmetic and weights, and faster matrix products."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..core.activity import Activity, Summary
-from ..core.errors import BackendUnavailable, InvalidSetting, NothingGained
-from ..core.memory_format import channels_last
-from ..core.phrases import phrase
-from ..core.technique import PRECISION, Policy
-from .precision_settings import PrecisionSettings, dtype_name, processor_dtype, useless_switch
+from .core.activity import Activity, Summary
+from .core.devices import switched_on
+from .core.errors import BackendUnavailable, InvalidSetting, NothingGained
+from .core.memory_format import channels_last
+from .core.phrases import phrase
+from .core.settings import Settings, choice
+from .core.technique import PRECISION, Policy
+
+_NAMES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+DTYPES = ("auto", *_NAMES)
+
+
+@dataclass(frozen=True)
+class PrecisionSettings(Settings):
+    """Settings of Model Precision and VAE Precision; `InvalidSetting` if one of them is not allowed.
+
+    Attributes:
+        dtype: what the network computes in; ``auto`` is what suits the device.
+        fp16_accumulation: whether fp16 matrix products add up in fp16 while the network runs (NVIDIA).
+        tf32: whether fp32 matrix products round their inputs to TF32 while the network runs (NVIDIA).
+    """
+
+    dtype: str = choice("auto", DTYPES)
+    channels_last: bool = False
+    fp16_accumulation: bool = False
+    tf32: bool = False
+
+    @property
+    def torch_dtype(self) -> torch.dtype | None:
+        """The chosen dtype, or None for ``auto``."""
+        return _NAMES.get(self.dtype)
+
+    def extras(self) -> tuple[str, ...]:
+        """Return the choices other than the dtype, in words."""
+        names = {"channels last": self.channels_last, "fp16 accumulation": self.fp16_accumulation, "TF32": self.tf32}
+        return tuple(name for name, chosen in names.items() if chosen)
+
+
+def arithmetic(settings: PrecisionSettings) -> AbstractContextManager[None]:
+    """Switch on what ``settings`` ask for, and put the switches back to what they were, also after an error."""
+    return switched_on(settings.fp16_accumulation, settings.tf32)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the short name of a dtype, e.g. ``bf16``."""
+    return next((name for name, found in _NAMES.items() if found == dtype), str(dtype).removeprefix("torch."))
+
+
+def processor_dtype() -> torch.dtype:
+    """Return this processor's quickest dtype: bfloat16 where it has instructions for products in it."""
+    names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    found = any(getattr(torch.cpu, name, lambda: False)() for name in names)
+    return torch.bfloat16 if found else torch.float32
+
+
+def useless_switch(settings: PrecisionSettings, device: torch.device, dtype: torch.dtype) -> tuple[str, str] | None:
+    """Return why a switch would do nothing for a network that computes in ``dtype``, and what to do; else None."""
+    for chosen, name, needed, label in (
+        (settings.fp16_accumulation, "fp16_accumulation", torch.float16, "fp16"),
+        (settings.tf32, "tf32", torch.float32, "fp32"),
+    ):
+        if not chosen:
+            continue
+        # torch calls AMD's GPUs "cuda" too. Sums in fp16 are left out there; some of them have TF32.
+        amd = torch.version.hip is not None and device.type == "cuda" and name == "fp16_accumulation"
+        if amd or device.type != "cuda":
+            found = "ROCm" if amd else device.type
+            return f"{name} is for NVIDIA GPUs, and this model computes on {found}.", f"Switch {name} off."
+        if dtype != needed:
+            found = str(dtype).removeprefix("torch.")
+            return (
+                f"{name} changes products of {label} numbers only, and this model computes in {found}.",
+                f"Switch {name} off, or choose dtype {label}.",
+            )
+    if settings.fp16_accumulation and not hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
+        problem = f"fp16_accumulation needs torch 2.7 or newer; this is torch {torch.__version__}."
+        return problem, "Switch fp16_accumulation off."
+    if settings.tf32 and torch.cuda.get_device_capability(device) < (8, 0):
+        found = torch.cuda.get_device_name(device)
+        problem = f"tf32 needs a GPU of compute capability 8.0 (RTX 30 or A100) or newer; this is {found}."
+        return problem, "Switch tf32 off."
+    return None
+
 
 _PLAIN = (torch.float32, torch.bfloat16, torch.float16)
 

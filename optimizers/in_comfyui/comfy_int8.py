@@ -10,23 +10,22 @@ import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 
-from ...core.activity import Activity
-from ...core.errors import UnsupportedModel
-from ...core.phrases import phrase
-from ...core.replaced import replacement
-from ...core.shadow import Shadows
-from ...models.families import find_family
-from ...quantization.int8_policy import QuantizationPolicy
-from ...quantization.int8_settings import QuantizationSettings
-from ...quantization.layer_choice import Chooser, Layer, LayerChoice, choose_layers, quantizing_device
-from ...quantization.layer_times import Timings
-from ..run.comfy_technique import ModelCall
-from ..run.user_folder import user_folder
-from ..second_weights.clone import WeightPlan, require_plain_weights
-from ..second_weights.swap import WeightTechnique, original, unload
-from ..structure.model_facts import describe_model, inference_dtype, require_model
-from ..structure.protocols import ModelPatcher
+from ..core.activity import Activity
+from ..core.errors import UnsupportedModel
+from ..core.phrases import phrase
+from ..core.shadow import Shadows, replacement
+from ..models.families import find_family
+from ..quantization.int8_policy import QuantizationPolicy
+from ..quantization.int8_settings import QuantizationSettings
+from ..quantization.layer_choice import Layer, LayerChoice, choose_layers, choose_unread, quantizing_device
+from ..quantization.layer_times import Timings
 from .int8_linear import KERNEL, MODEL_PREFIX, Network, both_layers, int8_layers, modules_together, quantized_linear
+from .run.comfy_technique import ModelCall
+from .run.reporting import user_folder
+from .second_weights.clone import WeightPlan, require_plain_weights
+from .second_weights.swap import WeightTechnique, original, unload
+from .structure.model_facts import describe_model, inference_dtype, require_model
+from .structure.protocols import ModelPatcher
 
 
 class Int8Quantization(WeightTechnique):
@@ -109,8 +108,7 @@ def int8_gains(patcher: ModelPatcher) -> bool:
         return False  # no linear layers, or quantised already
     timings = timings_of(home)
     largest = max(layers, key=lambda layer: layer.inputs * layer.outputs, default=None)
-    chooser = Chooser(QuantizationSettings(), timings.time, timings.device)
-    return largest is not None and not chooser.before(largest).reason
+    return largest is not None and not choose_unread(largest, QuantizationSettings(), timings.time).reason
 
 
 def timings_of(patcher: ModelPatcher) -> Timings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -10,31 +10,28 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 from torch.nn import Module
 
-from ...core.activity import Activity
-from ...core.not_copied import Function
-from ...core.replaced import computed_by, replacement
-from ...core.shadow import Shadows
-from ...models.families import find_family
-from ...models.samplers import sampler_of
-from ...token_merging.call import Reduction, TokenCall
-from ...token_merging.kept import COMPILED, WINDOWS
-from ...token_merging.kv_downsample import FewerKeys
-from ...token_merging.tome_policy import TokenMergingPolicy, no_unet
-from ...token_merging.tome_settings import TokenMergingSettings
-from ...token_merging.tomesd import Matching
-from ..run.attention_chain import Attend, ChainedAttention, add_layer
-from ..run.comfy_technique import ComfyTechnique, ModelCall
-from ..run.sampling_run import SamplerCall, SamplingRun, followed_sampler
-from ..run.user_folder import user_folder
-from ..structure.model_facts import describe_model, is_compiled_by_others, is_unet, kept_memory, require_model
-from ..structure.protocols import ModelPatcher, Options
-from ..structure.unet_blocks import AttentionBlock, BlockKey, attention_blocks, described_blocks
-from .evaluations import Evaluations, step_of
-from .other_layers import MergedLayers
+from ..core.activity import Activity
+from ..core.not_copied import Function
+from ..core.shadow import Shadows, computed_by, replacement
+from ..models.families import find_family
+from ..models.samplers import sampler_of
+from ..token_merging.call import Reduction, TokenCall, merged_layer
+from ..token_merging.kept import COMPILED, WINDOWS
+from ..token_merging.kv_downsample import FewerKeys
+from ..token_merging.tome_policy import TokenMergingPolicy, no_unet
+from ..token_merging.tome_settings import TokenMergingSettings
+from ..token_merging.tomesd import Matching
+from .comfy_evaluations import Evaluations, step_of
+from .run.attention_chain import Attend, ChainedAttention, add_layer
+from .run.comfy_technique import ComfyTechnique, ModelCall
+from .run.reporting import user_folder
+from .run.sampling_run import SamplerCall, SamplingRun, followed_sampler
+from .structure.model_facts import describe_model, is_compiled_by_others, is_unet, kept_memory, require_model
+from .structure.protocols import ModelPatcher, Options
+from .structure.unet_blocks import AttentionBlock, BlockKey, attention_blocks, described_blocks
 
 CALL = "paceline_token_merging"
 _RESTORE = "paceline_restore_tokens"
-_LAYERS = ("attn1", "attn2")
 
 _OTHER_KEYS = "another node added keys or values, so they do not match the places of the picture any more"
 _PLACES = ", and may take its keys for places of the picture"
@@ -72,6 +69,28 @@ class ComfyTokenCall(TokenCall):
         return bool(reason)
 
 
+class _OtherLayers:
+    """Layers of one network beside self-attention on the tokens that it had: ComfyUI has no patch point around all.
+
+    The functions that take the layers' place are made once and read what changes from call to call: compiled graphs
+    are guarded on the functions, and a new one would be a new graph.
+    """
+
+    def __init__(self) -> None:
+        self.call: ComfyTokenCall | None = None
+        self._functions: dict[Module, tuple[Function, Function]] = {}
+
+    def put(self, block: AttentionBlock, layer: Module, shadows: Shadows) -> None:
+        inner, function = self._functions.get(layer, (None, None))
+        if function is None or inner != layer.forward:  # somebody else may shadow it in each call
+            function = merged_layer(block, layer.forward, lambda: self.call)
+            self._functions[layer] = (layer.forward, function)
+        shadows.put(layer, "forward", function)
+
+    def forget(self) -> None:
+        self.call = None  # it holds the tokens of the whole call
+
+
 class ComfyTokenMerging(ComfyTechnique[ModelCall]):
     """Apply ToMe on one UNet MODEL, read for its structure only; `UnsupportedModel` if no block would be reached."""
 
@@ -84,7 +103,7 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         policy.allocating = kept_memory
         policy.gains.file = user_folder("tome_times.json")
         self._by_key = {block.key: block for block in policy.blocks}
-        self._other_layers: WeakKeyDictionary[Module, MergedLayers] = WeakKeyDictionary()
+        self._other_layers: WeakKeyDictionary[Module, _OtherLayers] = WeakKeyDictionary()
         # One object for the life of the technique: compiled graphs are guarded on the identity of patches.
         # Each patch costs time in every block: where queries all stay, nothing is to be done behind attention.
         self._before, self._after = self._before_self_attention, self._after_attention if settings.merges else None
@@ -113,7 +132,7 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         beside, patched = [one.policy for one in call.techniques], call.foreign_patches
         seen = (latest, (passes, sizes), refusal, call.again)
         tokens = policy.call(ComfyTokenCall, activity, step, *seen, beside, patched)
-        asked = _LAYERS if settings.merge_crossattn else _LAYERS[:1]
+        asked = [name for name in ("attn1", *settings.other_layers.values()) if name != "ff"]
         options[CALL], tokens.replaced = tokens, _replaced(call, asked)
         if tokens.record is not None:
             call.cleanup.callback(tokens.settle)
@@ -122,19 +141,13 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         _add_innermost(options["patches"], self._before, self._after)
         if settings.other_layers:
             network, shadows = call.model.diffusion_model, call.cleanup.enter_context(Shadows())
-            layers = self._other_layers.setdefault(network, MergedLayers())
-            layers.put([*self._asked(network, tokens)], tokens, shadows)
-
-    def _asked(self, network: Module, call: ComfyTokenCall) -> Iterator[tuple[AttentionBlock, Module]]:
-        """Yield the layers besides self-attention whose tokens are merged too."""
-        settings = self.policy.settings
-        for block, module in described_blocks(network):
-            if block.key not in self._by_key:
-                continue
-            if settings.merge_crossattn and not call.is_replaced("attn2", block):
-                yield block, module.attn2
-            if settings.merge_mlp:
-                yield block, module.ff
+            others = self._other_layers.setdefault(network, _OtherLayers())
+            others.call = tokens
+            shadows.on_undo(others.forget)
+            for block, module in described_blocks(network):
+                for name in settings.other_layers.values() if block.key in self._by_key else ():
+                    if not tokens.is_replaced(name, block):
+                        others.put(block, getattr(module, name), shadows)
 
     def _before_self_attention(self, query: Tensor, context: Tensor, value: Tensor, extra_options: Options) -> Patched:
         """ComfyUI's ``attn1_patch``: all three are ``[batch, tokens, channels]`` before projection."""

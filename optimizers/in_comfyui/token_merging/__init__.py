@@ -1,1 +1,0 @@
-"""Token merging in ComfyUI."""

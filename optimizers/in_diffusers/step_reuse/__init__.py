@@ -1,1 +1,0 @@
-"""Reuse Steps in diffusers."""
