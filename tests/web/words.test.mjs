@@ -13,7 +13,7 @@ import { direction, languageChanges, loadWords, words, wordsOf } from "../../web
 
 before(async () => {
   const main = (name) => JSON.parse(readFileSync(new URL(`../../locales/${name}/main.json`, import.meta.url)));
-  api.answers["/i18n"] = Object.fromEntries(["ar", "es", "ja"].map((name) => [name, main(name)]));
+  api.answers["/i18n"] = Object.fromEntries(["ar", "en", "es", "ja"].map((name) => [name, main(name)]));
   await loadWords();
 });
 afterEach(() => speak("en"));
