@@ -33,7 +33,7 @@ from ..service.sweep.run_sweep import (
 from ..service.sweep.study import Result, SweepPlan, to_markdown
 from . import NODES
 from .common import ADVANCED, PacelineNode
-from .measuring_inputs import drawn_inputs, most_runs_input, prompts_in, prompts_input, sampling_inputs
+from .compare_models import drawn_inputs, most_runs_input, prompts_in, prompts_input, sampling_inputs
 
 _GRID = """# setting = value, value, ...
 Apply ToMe.preset = custom, quality

@@ -1,7 +1,7 @@
 """Bring the translations in ``locales/`` up to date with the code: ``python tools/update_locales.py [LANGUAGE ...]``.
 
-English stands in the code: in the schemas of the nodes, and in ``web/js/`` for settings and the commands; the few words
-of our widgets stand in ``locales/en/main.json``. A language has the same keys in ``locales/<language>/``, where ComfyUI's
+English stands in the code: in the schemas of the nodes, and in ``web/js/`` for settings and commands; the words of our
+widgets stand in ``locales/en/main.json``. A language has the same keys in ``locales/<language>/``, where the
 frontend looks for them:
 
     nodeDefs.json    <NodeId>: display_name, description, inputs.<name>.name, outputs.<index>.name
@@ -104,7 +104,7 @@ def _read(name: str) -> str:
 
 
 def frontends_own(source: Mapping[str, Tree]) -> Tree:
-    """Return the English texts that the frontend does not find in the code: our words, and headings of the templates."""
+    """Return the English texts that the frontend does not find in the code: our words, headings of templates."""
     return {name: source["main"][name] for name in ("paceline", "templateWorkflows")}
 
 

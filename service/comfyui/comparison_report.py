@@ -13,7 +13,7 @@ from PIL import Image
 from ...measure.evidence import AS_GOOD, CONTROLS, Control, Evidence, share_of
 from ...measure.measure import MOST_SHOWN, SIDES, Comparison
 from ...measure.picture import side_by_side, spread
-from ...measure.verdict_text import difference_lines, in_seconds, noise_floor
+from ...measure.verdict import difference_lines, in_seconds, noise_floor
 from ...optimizers.core.devices import device_name
 from ...optimizers.in_comfyui.structure.model_facts import describe_model
 from ...optimizers.in_comfyui.structure.protocols import ModelPatcher

@@ -11,13 +11,12 @@ from time import monotonic
 from typing import Any
 
 from ...measure.expect import Probed
-from ...measure.replay import Sampling
+from ...measure.replay import Decoding, Sampling
 from ...optimizers.core.choices import CHOICES
 from ...optimizers.core.errors import InvalidSetting
 from ...optimizers.core.phrases import Phrase, data, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..apply_recipe import Nodes, behind
-from ..comfyui.decoding import Decoding
 from ..comfyui.observer import Observer
 from ..comfyui.probe import SPARE, probe
 from ..recipe import Step

@@ -104,12 +104,9 @@ def _look(job: Job, request: Request) -> Payload:
     titles = dict.fromkeys(title for plan in job.plans for title in plan.titles)
     notes = dict.fromkeys(note for plan in job.plans for note in plan.notes)
     key = workflow_key(job.workflow)
-    kept = KeptRuns().read()
-    numbers = [number for number, run in enumerate(kept) if run.workflow == key]
-    own = [kept[number] for number in numbers]
-    before = kept[numbers[-1] - 1] if numbers and numbers[-1] else None
+    own = [run for run in KeptRuns().read() if run.workflow == key]
     past = history(own, job.choice)
-    time = picture_time(job.workflow, own, before, job.plans, past)
+    time = picture_time(job.workflow, own, job.plans, past)
     offers = [phrase("{day}: {what}", day=day, what=one.sentence) for day, one in past if not one.link]
     why, unknown = "", list[Phrase]()
     if not job.workflow.model_links and not titles:

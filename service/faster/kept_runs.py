@@ -23,7 +23,7 @@ from ...optimizers.core.files import fingerprint_of, write_atomically
 from ...optimizers.core.phrases import Phrase, phrase, phrase_of
 from ...optimizers.in_comfyui.run.user_folder import user_folder
 from .request import Seconds, Sent
-from .same_work import about, facts_here, lasting_nodes, made_of, sampled_by, techniques_before, workflow_key
+from .same_work import about, facts_here, lasting_nodes, sampled_by, techniques_before, workflow_key
 from .sentences import STAGES, by_stage
 from .workflow import Workflow
 
@@ -76,7 +76,6 @@ class KeptRun:
         workflow: hash of the workflow alone.
         parts: seconds by kind of node and by node.
         again: why weights were loaded again; empty where they were not, or that is not known.
-        texts: what stands for all that each text was encoded from.
         tried: what was tried and offered after the run.
         plain_steps: seconds of a step in each half of a sampler's run without our nodes, by what was sampled.
     """
@@ -90,7 +89,6 @@ class KeptRun:
     workflow: str = ""
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     again: str = ""
-    texts: dict[str, str] = field(default_factory=dict)
     tried: list[Trial] = field(default_factory=list)
     plain_steps: dict[str, list[float]] = field(default_factory=dict)
 
@@ -240,7 +238,6 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
     """Return the facts of a run to keep."""
     seconds = {stage: round(each, 3) for stage, each in by_stage(ended.seconds).items()}
     parts = {kind: {id: round(each, 3) for id, each in nodes.items()} for kind, nodes in ended.parts.items()}
-    texts = {id: made_of(workflow, id) for id in parts.get("textEncoding", ()) if id in workflow}
     plain = [id for id in ended.steps if id in workflow and not techniques_before(workflow, id)]
     return KeptRun(
         fingerprint_of([lasting_nodes(workflow), sorted({*ended.nodes} & {*workflow})])[:16],
@@ -252,6 +249,5 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
         workflow_key(workflow),
         parts,
         ended.again,
-        texts,
         plain_steps={sampled_by(workflow, id): [round(each, 5) for each in ended.steps[id]] for id in plain},
     )

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ...measure.replay import Decoding
 from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
-from ..comfyui.decoding import Decoding
-from ..comfyui.machine import loaded_patchers, quantizations
+from ..comfyui.machine import loaded_patchers, memory_of, quantizations
 from ..recipe import Value
 from .node_types import node_type
 from .request import Bypassed
@@ -75,7 +75,7 @@ def needless_tiles(workflow: Workflow, decoded: Iterable[tuple[ModelLink, Decodi
     for link, one in decoded:
         if one.method != "decode_tiled" or getattr(one.vae, "handles_tiling", False):
             continue
-        needed, free = one.memory
+        needed, free = memory_of(one.vae, one.samples)
         if needed >= free:
             continue
         said = phrase(

@@ -10,8 +10,7 @@ import torch
 from paceline.measure.evidence import Control, Evidence, share_of
 from paceline.measure.quality import Distance, distances
 from paceline.measure.speedup import measure_speedup
-from paceline.measure.verdict import QUALITIES, judge
-from paceline.measure.verdict_text import fraction, of_a_seed_change
+from paceline.measure.verdict import QUALITIES, fraction, judge, of_a_seed_change
 from paceline.service.faster.kept_runs import KeptRun, slower
 
 SAME = Distance(0.0, None, 1.0)
