@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 from ..optimizers.core.choices import HARDLY_VISIBLE, VISIBLE, looks
 from ..optimizers.core.phrases import Phrase, phrase
 from .evidence import LATE, Control, Evidence, share_of
 from .quality import Distance
-from .speedup import AS_FAST, Speedup, student
+from .speedup import AS_FAST, Speedup, one_more_within
 
 QUALITIES = ("identical", "not visible", "hardly visible", "visible", "another picture", "no picture")
 """The plain scale of what became of a picture. Farther away than another seed's is no picture,
@@ -147,8 +147,7 @@ def bound(shares: Sequence[float]) -> float:
     if len(shares) < 2 or not all(shares):
         return math.inf
     logarithms = [math.log(share) for share in shares]
-    error = student(len(shares)) * stdev(logarithms) * math.sqrt(1 + 1 / len(shares))
-    return max(*shares, math.exp(min(700.0, fmean(logarithms) + error)))
+    return max(*shares, math.exp(min(700.0, fmean(logarithms) + one_more_within(logarithms))))
 
 
 def speed_text(speedup: Speedup) -> Phrase:

@@ -13,7 +13,6 @@ import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/fronte
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster/faster_command.js";
 import { keepOutcomes } from "./js/speed/outcomes.js";
 import { drawOverlay } from "./js/badges/overlay.js";
-import { testPromises } from "./js/faster/expected.js";
 import { createReportCommand } from "./js/badges/report.js";
 import { createResults, showsOwnPictures } from "./js/badges/results.js";
 import { createSettings } from "./js/frontend/settings.js";
@@ -53,7 +52,6 @@ app.registerExtension({
     timeline.listen();
     keepOutcomes(timeline);
     showChips = startChips(timeline, store);
-    testPromises(timeline, store);
     showChips();
     for (const kind of shown) kind.start();
     drawOverlay(store);

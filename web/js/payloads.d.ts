@@ -163,16 +163,20 @@ interface KeptRuns {
   runs: object[];
 }
 
-/** Answer of the route `/paceline/samplings`, from service/outcomes.py: the samplers of a prompt by execution id. */
+/** Answer of the route `/paceline/samplings`, from service/outcomes.py: the samplers of a run by execution id. */
 type Samplings = Record<string, Sampling>;
 
 interface Sampling {
-  /** Stands for what is sampled: a step of the same takes as long. */
-  work: string;
   /** How many of our nodes its steps run through. */
   techniques: number;
-  /** Seconds of a step without any, in each half of the runs that are kept. */
-  off: number[];
+  /** A step without any, by the runs that are kept. */
+  off: StepTime | null;
+}
+
+interface StepTime {
+  seconds: number;
+  /** Logarithms within which one more run would be; null where one run cannot tell. */
+  within: number | null;
 }
 
 /** The answer to a run that has ended: whether it is slower than it was. */

@@ -269,7 +269,7 @@ async function open(timeline) {
     app.canvas.selectItems?.(nodes);
     bringIntoView(made.flatMap((one) => [...one.nodes, ...one.wire.receivers.map(({ node }) => node)]));
     app.canvas.setDirty(true, true);
-    if (watched && offer.proof_seconds.length) void expectOf(workflow, offer.sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
+    if (watched && offer.proof_seconds.length) expectOf(workflow, offer.sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
     const { job } = state;
     state = { ...state, job: "" };
     void ask(ROUTE, { do: "keep", job }).finally(() => ask(ROUTE, { do: "drop", job })).catch(() => {}); // it is remembered, for the next time

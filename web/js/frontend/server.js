@@ -56,12 +56,12 @@ export async function askForRun(promptId) {
 }
 
 /**
- * Ask what samplers sample, and how fast that was without our nodes.
- * @param {{prompt: Prompt} | {prompt_id: string}} asked
+ * Ask how fast the samplers of a run were without our nodes.
+ * @param {string} promptId
  * @returns {Promise<Samplings>} none if the server does not say
  */
-export function samplingsOf(asked) {
-  return ask(SAMPLINGS, asked).catch(() => ({}));
+export function samplingsOf(promptId) {
+  return ask(`${SAMPLINGS}?${new URLSearchParams({ prompt_id: promptId })}`).catch(() => ({}));
 }
 
 /**
