@@ -17,29 +17,6 @@ interface Activity extends Omit<ActivityPayload, "node" | "prompt_id" | "phrase"
   before?: string[];
 }
 
-/** What the frontend adds to litegraph's nodes; its published types leave it out. */
-interface DomWidget {
-  name: string;
-  element: HTMLElement;
-  /** Whether the workflow file has its value. */
-  serialize?: boolean;
-  label?: string;
-  onRemove?: () => void;
-}
-
-interface DomWidgetOptions {
-  /** Whether the prompt has its value. */
-  serialize: boolean;
-  hideInPanel: boolean;
-  margin: number;
-  getMinHeight: () => number;
-  getMaxHeight?: () => number;
-}
-
-interface DomWidgetHost {
-  addDOMWidget(name: string, type: string, element: HTMLElement, options: DomWidgetOptions): DomWidget;
-}
-
 /** What is known of a node of ours. */
 interface Entry {
   /** Execution id. */
