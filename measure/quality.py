@@ -128,17 +128,3 @@ def structural_similarity(a: Tensor, b: Tensor) -> float:
     luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
     structure = (2 * covariance + c2) / (variance_a + variance_b + c2)
     return float((luminance * structure).mean())
-
-
-@dataclass(frozen=True)
-class Farthest:
-    """The picture that is farthest: its number, from 1, and its distance ``alone``."""
-
-    picture: int
-    alone: Distance
-
-
-def farthest(found: Sequence[Distance]) -> Farthest:
-    """Return which picture has the largest of the ``found``: an average would hide a single fault."""
-    index = max(range(len(found)), key=lambda one: found[one].rmse)
-    return Farthest(index + 1, found[index])

@@ -66,9 +66,9 @@ def record(found: Comparison) -> dict[str, Any]:
         "seconds": found.seconds,
         "peak_device_bytes": {side: found.peak(side) for side in SIDES},
         "difference": asdict(evidence.difference),
-        "farthest": _farthest(found),
-        "distances": [asdict(one) for one in found.distances],
-        "seed_shares": [share_of(one, evidence.seed) for one in found.distances],
+        "farthest": {"run": found.worst_run or 1, "picture": evidence.worst + 1, "distance": asdict(evidence.judged)},
+        "distances": [asdict(one) for one in evidence.distances],
+        "seed_shares": [share_of(one, evidence.seed) for one in evidence.distances],
         "frames": evidence.frames,
         "count": evidence.count,
         "shown": [index + 1 for index in found.shown],
@@ -154,14 +154,6 @@ def environment(model: ModelPatcher) -> dict[str, Any]:
         "comfyui": host_version(),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-def _farthest(found: Comparison) -> dict[str, Any] | None:
-    """Return the single picture that is judged, for JSON; run and picture are counted from 1."""
-    worst = found.evidence.farthest
-    if worst is None:
-        return None
-    return {"run": found.worst_run or 1, "picture": worst.picture, "distance": asdict(worst.alone)}
 
 
 def _control(evidence: Evidence, control: Control) -> dict[str, Any]:

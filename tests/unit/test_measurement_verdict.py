@@ -29,7 +29,7 @@ def distance(rmse: float) -> Distance:
 
 
 def evidence(speedup=FASTER, difference=distance(0.04), same_bits=False, seed=SEED, **others) -> Evidence:  # noqa: B008
-    return Evidence(speedup, difference, same_bits, seed, **others)
+    return Evidence(speedup, [difference], same_bits, seed, **others)
 
 
 def test_the_interval_is_students():
