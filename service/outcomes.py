@@ -1,4 +1,4 @@
-"""Runs of prompts: which workflow each is of, what became of it, and what ordinary ones took, kept and compared."""
+"""Runs of prompts: which workflow each is of, and what ordinary ones took, kept and compared."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ MOST_TIMES = 10
 OF_ONE_RUN = 2
 """As many are of one run, which cannot tell how much one run differs from the next."""
 
-_ENDS = {"execution_success": "success", "execution_error": "failed", "execution_interrupted": "cancelled"}
-"""By ComfyUI's message that ends a run."""
-
 _NOT_ORDINARY = re.compile(r"_PacelineTrial|Paceline(Compare|Benchmark|Profile)")
 """Nodes of prompts that measure. One that is only watched is an ordinary run."""
 
@@ -40,14 +37,11 @@ def run_payload(server: Any, prompt_id: str) -> Payload:
 
     The page's workflow is empty for a prompt of a script.
     """
-    queue, item = server.prompt_queue, _item_of(server, prompt_id)
+    item = _item_of(server, prompt_id)
     if item is None:
         return {}
-    with queue.mutex:
-        status = queue.history.get(prompt_id, {}).get("status") or {}
-    ended = dict(status.get("messages") or ())
-    outcome = next((name for event, name in _ENDS.items() if event in ended), "running")
-    return {"workflow": _mapping(_mapping(_mapping(item[3]).get("extra_pnginfo")).get("workflow")), "outcome": outcome}
+    workflow = _mapping(_mapping(_mapping(item[3]).get("extra_pnginfo")).get("workflow"))
+    return {"workflow": workflow, "running": prompt_id not in server.prompt_queue.history}
 
 
 def _item_of(server: Any, prompt_id: str) -> Any:

@@ -202,6 +202,7 @@ class Job:
         state = self.answer()
         text = told(proof.text) if proof.text else None
         state["offer"] |= {"measured": text, "picture": proof.picture, "beyond": proof.beyond}
+        state["offer"]["proof_pictures"] = proof.pictures
         if proof.text and not proof.over and not stopped:
             return state | {"phase": "proof", "prompt": proving(self.workflow, self.chosen, self.id, proof.seeds)}
         self.proof = None

@@ -55,6 +55,11 @@ class Proof:
         """How many were drawn."""
         return len({name.split()[1] for name in self.latents})
 
+    @property
+    def pictures(self) -> int:
+        """How many it draws if the next pair is the last one."""
+        return 2 * max(FEWEST, self.seeds + 1)
+
     def judge(self, latents: Mapping[str, Latent], vae: VAE | None) -> None:
         """Say what these latents and those before show, and save the farthest pair as a picture.
 

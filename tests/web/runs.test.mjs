@@ -27,7 +27,7 @@ beforeEach(() => {
   badges.start();
   number += 1;
   open(`workflow ${number}`, ...NODES);
-  run = { prompt_id: `run ${number}`, workflow: app.rootGraph.serialize(), outcome: "running" };
+  run = { prompt_id: `run ${number}`, workflow: app.rootGraph.serialize(), running: true };
 });
 
 const says = (node, headline, state = "active", more = {}) => ({

@@ -50,7 +50,7 @@ beforeEach(() => {
   open(`speed ${(number += 1)}`, ...NODES);
   app.graphToPrompt = async () => ({ output: prompt });
   api.answers = {
-    "/paceline/run": (_, route) => ({ outcome: "running", workflow: route.endsWith("=baseline") ? {} : { ...app.rootGraph.serialize(), id: `speed ${number}` } }),
+    "/paceline/run": (_, route) => ({ running: true, workflow: route.endsWith("=baseline") ? {} : { ...app.rootGraph.serialize(), id: `speed ${number}` } }),
     "/paceline/samplings": samplings,
     "/paceline/outcomes": keep,
   };
@@ -224,7 +224,7 @@ test("a run whose end was not heard is over when the connection is back", async 
   for (let value = 1; value <= 3; value++) api.tell("progress", { node: "4", value, max: 5, prompt_id: "a" }, (now += 2000));
   await says(/ · 4 s left · /);
   now += 60_000;
-  api.answers["/paceline/run"] = { workflow: { id: `speed ${number}` }, outcome: "running" };
+  api.answers["/paceline/run"] = { workflow: { id: `speed ${number}` }, running: true };
   api.tell("reconnected");
   await until(() => true);
   assert.equal(timeline.current.over, false);

@@ -58,8 +58,7 @@ interface CompilePayload {
 interface RunPayload {
   /** As it was saved when it was queued; empty if no page made it. */
   workflow: SavedWorkflow;
-  /** `running`, `success`, `failed` or `cancelled`. */
-  outcome: string;
+  running: boolean;
 }
 
 /** Answer of the route `/paceline/faster`, from `faster_payload` in service/faster/job_store.py. */
@@ -115,7 +114,7 @@ interface Offer {
   sampling_speedup: number[];
   /** How long a proof takes, from and to; empty where the steps stay as they are: only they are proved. */
   proof_seconds: number[];
-  /** How many pictures a proof draws at least. */
+  /** How many pictures a proof draws at least, by what it has drawn. */
   proof_pictures: number;
   /** What a proof has measured; null before one. */
   measured: Told | null;

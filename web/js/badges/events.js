@@ -135,7 +135,7 @@ export function listen(store) {
     const current = run; // the message of its end can have been lost with the connection
     if (!current || current.over) return;
     const found = await askForRun(current.promptId);
-    if (found === undefined || found?.outcome === "running") return;
+    if (found === undefined || found?.running) return;
     end(current.promptId, (workflow, { done }) => store.stop(workflow, done, lost));
   });
   api.addEventListener("graphChanged", (event) => compareSettings(store, /** @type {CustomEvent} */ (event).detail));

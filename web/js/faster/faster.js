@@ -193,9 +193,9 @@ async function open(timeline) {
   }
 
   /** Told how far a proof is. */
-  let count = proofCount(0);
+  let count = proofCount();
   const prove = createButton("", () => {
-    count = proofCount(state.offer?.proof_pictures ?? 0);
+    count = proofCount();
     void step({ do: "prove", job: state.job });
   });
 
@@ -240,7 +240,7 @@ async function open(timeline) {
     if (phase === "proof" && offer) box.replaceChildren(createOffer(offer)); // it stays in view
     else own.replaceChildren();
     const tell = (/** @type {number} */ share, /** @type {string} */ node) => {
-      const told = phase === "proof" ? count(share, node) : { share, said: "" };
+      const told = phase === "proof" && offer ? count(share, node, offer.proof_pictures) : { share, said: "" };
       bar.value = told.share;
       if (told.said) text.textContent = told.said;
     };

@@ -52,7 +52,7 @@ export function failureOf({ exception_message = "", exception_type = "", node_id
 export async function askForRun(promptId) {
   const route = `${RUN}?${new URLSearchParams({ prompt_id: promptId })}`;
   const found = await ask(route).catch(() => undefined); // offline: messages stop as well
-  return found && !found.outcome ? null : found;
+  return found && !found.workflow ? null : found;
 }
 
 /**

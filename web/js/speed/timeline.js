@@ -157,7 +157,7 @@ export class Timeline extends EventTarget {
     const { current } = this;
     if (!current || current.over) return;
     const found = await askForRun(current.promptId);
-    if (current === this.current && found !== undefined && found?.outcome !== "running") this.#close();
+    if (current === this.current && found !== undefined && !found?.running) this.#close();
   }
 
   /** Keep what is known of the runs for this page's next load. */
