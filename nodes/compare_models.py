@@ -32,7 +32,7 @@ _COUNTS = ("speedup", "speedup_low", "speedup_high", "seed_share")
 _SHOWN = (
     *("verdict", "state", "badge", "quality", "speedup", "speedup_low", "speedup_high", "speedup_of"),
     *("clear", "seconds"),
-    *("difference", "noise_floor", *CONTROLS, "lines", "shown", "count", "seed_shares", "farthest"),
+    *("difference", "noise_floor", *CONTROLS, "lines", "shown", "gains", "count", "seed_shares", "farthest"),
 )
 """What the page is shown of a record: ``Comparison`` in web/js/measurements.d.ts, beside the files."""
 

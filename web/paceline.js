@@ -51,10 +51,12 @@ app.registerExtension({
     listen(store);
     timeline.listen();
     keepOutcomes(timeline);
-    showChips = startChips(timeline, store);
+    /** @type {Chips} */
+    const chips = new Map();
+    showChips = startChips(timeline, store, chips);
     showChips();
     for (const kind of shown) kind.start();
-    drawOverlay(store);
+    drawOverlay(store, chips);
     askBefore = foretell(store);
     languageChanges.addEventListener("change", () => timeline.changed());
   },

@@ -12,7 +12,7 @@ from PIL import Image
 
 from ...measure.evidence import AS_GOOD, CONTROLS, Control, Evidence, share_of
 from ...measure.measure import MOST_SHOWN, SIDES, Comparison
-from ...measure.picture import side_by_side, spread
+from ...measure.picture import difference_gain, side_by_side, spread
 from ...measure.verdict import difference_lines, in_seconds, noise_floor
 from ...optimizers.core.devices import device_name
 from ...optimizers.in_comfyui.structure.model_facts import describe_model
@@ -72,6 +72,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "frames": evidence.frames,
         "count": evidence.count,
         "shown": [index + 1 for index in found.shown],
+        "gains": _gains(found),
         "sound": None if evidence.sound is None else asdict(evidence.sound),
         "noise_floor": {name: asdict(distance) for name, distance in noise_floor(evidence).items()},
         **dict.fromkeys(CONTROLS),
@@ -154,6 +155,13 @@ def environment(model: ModelPatcher) -> dict[str, Any]:
         "comfyui": host_version(),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def _gains(found: Comparison) -> dict[str, list[int]]:
+    """Return how much the difference of each picture that is shown is amplified, by side."""
+    before = found.pictures["baseline"]
+    drawn = {side: found.pictures[side] for side in ("optimized", *CONTROLS) if side in found.pictures}
+    return {side: [difference_gain(before[at], pictures[at]) for at in found.shown] for side, pictures in drawn.items()}
 
 
 def _control(evidence: Evidence, control: Control) -> dict[str, Any]:

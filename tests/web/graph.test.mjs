@@ -107,7 +107,7 @@ test("from afar the canvas says what nodes did, and of a subgraph what those ins
   const [alone, holder] = open("from afar", [2, "PacelineCompileUNet", {}], [7, "a subgraph", {}]);
   holder.subgraph = inner;
   app.canvas.graph = app.rootGraph;
-  drawOverlay(store);
+  drawOverlay(store, new Map());
   const drawn = (scale) => {
     texts.length = 0;
     app.canvas.ds.scale = scale;

@@ -46,7 +46,7 @@ beforeEach(() => {
   timeline.listen();
   keepOutcomes(timeline);
   store = new ActivityStore();
-  showChips = startChips(timeline, store);
+  showChips = startChips(timeline, store, new Map());
   open(`speed ${(number += 1)}`, ...NODES);
   app.graphToPrompt = async () => ({ output: prompt });
   api.answers = {

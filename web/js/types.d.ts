@@ -43,6 +43,9 @@ interface Entry {
   steps?: Step[];
 }
 
+/** What the chips of samplers say, by execution id. */
+type Chips = Map<string, { workflow: string; text: string }>;
+
 /** The open workflow in the form in which ComfyUI runs it: nodes by execution id. */
 type Prompt = Record<string, { class_type: string; inputs: Record<string, unknown> }>;
 
@@ -128,11 +131,12 @@ interface Wire {
   receivers: { node: LGraphNode; input: number }[];
 }
 
-/** Addresses of two pictures, and their names. */
+/** Addresses of two pictures, their names, and how much their difference is amplified. */
 interface Pair {
   left: string;
   right: string;
   labels: [string, string];
+  gain: number;
 }
 
 type Mode = "slider" | "side" | "blink" | "heat";

@@ -149,7 +149,7 @@ async function open(timeline) {
     let began = 0;
     turn();
     try {
-      waits("leverRuns", () => (began = performance.now()));
+      const begins = waits("leverRuns", () => (began = performance.now()));
       await runPrompt(await openPrompt(), pick, (share) => (bar.value = share), stop.signal, savedWorkflow(), begins);
       const seconds = (performance.now() - began) / 1000;
       done();
@@ -171,25 +171,23 @@ async function open(timeline) {
     }
   }
 
-  /** Told when what was sent leaves the queue. */
-  let begins = () => {};
-
   /**
    * Show that something runs, until its end or a stop.
    * @param {string} doing key of what is said from its beginning on
    * @param {() => void} [began]
+   * @returns {() => void} to be called when what was sent leaves the queue
    */
   function waits(doing, began = () => {}) {
     stop = new AbortController();
     text.hidden = bar.hidden = false;
     text.textContent = words("fasterWaits");
-    begins = () => {
-      began();
-      text.textContent = words(/** @type {any} */ (doing));
-    };
     bar.removeAttribute("value");
     box.replaceChildren();
     buttons.replaceChildren(createButton(words("stop"), () => stop.abort()));
+    return () => {
+      began();
+      text.textContent = words(/** @type {any} */ (doing));
+    };
   }
 
   /** Told how far a proof is. */
@@ -235,7 +233,7 @@ async function open(timeline) {
   async function answered({ phase, prompt: sent, job: id, lines, time: known, offer }) {
     list.replaceChildren(...lines.map((line) => createElement("li", {}, said(line))));
     if (known) time.replaceChildren(createPictureTime(known));
-    waits(DOING[/** @type {keyof typeof DOING} */ (phase)]);
+    const begins = waits(DOING[/** @type {keyof typeof DOING} */ (phase)]);
     const next = { do: "next", job: id };
     if (phase === "proof" && offer) box.replaceChildren(createOffer(offer)); // it stays in view
     else own.replaceChildren();

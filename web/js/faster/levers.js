@@ -2,7 +2,7 @@
 
 import { app } from "../frontend/comfy.js";
 import { createBox, createButton, createElement } from "../frontend/elements.js";
-import { asOneStep, nodeAt, nodesInSubgraphs } from "../frontend/graph.js";
+import { asOneStep, nodeAt, nodesWithIds } from "../frontend/graph.js";
 import { number, said } from "../badges/headlines.js";
 import { address } from "../frontend/server.js";
 import { inputOf, sourceOf } from "./wires.js";
@@ -32,7 +32,7 @@ function widgetOf(id, input) {
 export function outerNames() {
   /** @type {Record<string, string>} */
   const names = {};
-  for (const { id, node } of nodesInSubgraphs()) {
+  for (const { id, node } of nodesWithIds().filter((one) => one.id.includes(":"))) {
     for (const { name } of node.inputs ?? []) {
       const seen = widgetOf(id, name);
       if (seen && !(node.widgets ?? []).includes(/** @type {any} */ (seen))) names[`${id}.${name}`] = seen.label || seen.name;

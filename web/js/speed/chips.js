@@ -1,10 +1,9 @@
 // The chip on each sampler: how fast it runs, against kept runs without our nodes, and how long it takes.
 
 import { showsBadges } from "../badges/badges.js";
-import { addElement, app, drawOnTop, hasElement, removeElement } from "../frontend/comfy.js";
+import { addElement, app, hasElement, removeElement } from "../frontend/comfy.js";
 import { createElement } from "../frontend/elements.js";
-import { nodeAt, nodesWithIds, openWorkflow, prefixOf, typeOf } from "../frontend/graph.js";
-import { draw, isFar } from "../badges/overlay.js";
+import { nodeAt, nodesWithIds, openWorkflow, typeOf } from "../frontend/graph.js";
 import { number } from "../badges/headlines.js";
 import { sampledIn, testPromise } from "../faster/expected.js";
 import { samplingsOf } from "../frontend/server.js";
@@ -15,35 +14,13 @@ const WIDGET = "$$paceline-chip";
 const HEIGHT = 24;
 
 /**
- * What chips say where nodes do not show them: when the canvas is zoomed out, and on subgraph nodes.
- * @param {Map<string, {workflow: string, text: string}>} texts by execution id
- */
-function drawChips(texts) {
-  const { canvas } = app;
-  drawOnTop((context) => {
-    const prefix = canvas.graph ? prefixOf(canvas.graph) : undefined;
-    if (prefix === undefined || !showsBadges()) return;
-    const far = isFar();
-    for (const [id, { workflow, text }] of texts) {
-      if (workflow !== openWorkflow() || !id.startsWith(prefix)) continue;
-      const [first, ...rest] = id.slice(prefix.length).split(":");
-      const node = canvas.graph?.nodes.find((candidate) => String(candidate.id) === first);
-      // Above the badge of a subgraph node, which stands in the row below.
-      if (node && (rest.length || far)) draw(context, node, { state: "", text }, canvas.ds.scale, rest.length ? 1 : 0);
-    }
-  });
-}
-
-/**
  * @param {Timeline} timeline
  * @param {ActivityStore} store
+ * @param {Chips} texts what they say, which is drawn where nodes do not show them
  * @returns {() => void} shows again what chips have said in the open workflow, or takes them away: after it was loaded, and
  *   when badges are switched on or off
  */
-export function startChips(timeline, store) {
-  /** @type {Map<string, {workflow: string, text: string}>} */
-  const texts = new Map();
-  drawChips(texts);
+export function startChips(timeline, store, texts) {
   /** @type {WeakMap<TimedRun, Promise<Samplings>>} what the server says of the samplers of runs */
   const asked = new WeakMap();
   /** @type {WeakMap<LGraphNode, HTMLElement>} */
