@@ -10,7 +10,7 @@ import { foretell } from "./js/badges/before.js";
 import { startChips } from "./js/speed/chips.js";
 import { compareSettings, listen } from "./js/badges/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/frontend/expand.js";
-import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster/faster_command.js";
+import { createFasterCommand, fasterButtons } from "./js/faster/faster_command.js";
 import { keepOutcomes } from "./js/speed/outcomes.js";
 import { drawOverlay } from "./js/badges/overlay.js";
 import { createReportCommand } from "./js/badges/report.js";
@@ -61,7 +61,7 @@ app.registerExtension({
     languageChanges.addEventListener("change", () => timeline.changed());
   },
   getNodeMenuItems(node) {
-    return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store)];
+    return expandMenuItems(node, store);
   },
   getSelectionToolboxCommands: expandToolbox,
   nodeCreated(node) {

@@ -49,18 +49,10 @@ export function proofCount() {
  * @param {Offer} offer
  * @returns {HTMLElement}
  */
-export function createOffer(offer) {
-  return createBox("paceline-offer", createElement("strong", {}, offer.label), ...findings(offer));
-}
-
-/**
- * @param {Offer} offer
- * @returns {HTMLElement[]}
- */
-function findings({ expected, about, measured, beyond, picture }) {
+export function createOffer({ label, expected, about, measured, beyond, picture }) {
   const guess = createElement("small", { className: "paceline-expected" }, `${said(expected)}; ${said(about)}`);
-  if (!measured) return [guess];
-  const fact = createElement("small", { className: beyond ? "paceline-measured paceline-beyond" : "paceline-measured" }, said(measured));
+  const className = beyond ? "paceline-measured paceline-beyond" : "paceline-measured";
+  const fact = measured ? [createElement("small", { className }, said(measured))] : [];
   const shown = picture ? [createElement("img", { src: address(picture), alt: words("worstPicture"), title: words("worstPicture") })] : [];
-  return [fact, guess, ...shown];
+  return createBox("paceline-offer", createElement("strong", {}, label), ...fact, guess, ...shown);
 }

@@ -44,19 +44,15 @@ export function outerNames() {
 /** The mode of a node that runs. */
 const ALWAYS = 0;
 
-/** @param {Widget | undefined} widget */
-function ofWidget(widget) {
-  if (!widget) return undefined;
+/** @param {Lever["sets"][number]} set an input of a node, or with none whether the node runs */
+function placeOf({ node: id, input }) {
+  const [widget, node] = input ? [widgetOf(id, input)] : [undefined, nodeAt(id)];
   const set = (/** @type {any} */ value) => {
-    widget.value = value;
-    widget.callback?.(value);
+    if (node) node.mode = value;
+    if (widget) widget.value = value;
+    widget?.callback?.(value);
   };
-  return { before: /** @type {unknown} */ (widget.value), set };
-}
-
-/** @param {LGraphNode | undefined} node */
-function ofMode(node) {
-  return node && { before: /** @type {unknown} */ (node.mode), set: (/** @type {any} */ mode) => void (node.mode = mode) };
+  return widget || node ? { before: /** @type {unknown} */ (widget ? widget.value : node?.mode), set } : undefined;
 }
 
 /**
@@ -66,7 +62,7 @@ function ofMode(node) {
  */
 export function createLevers(levers, look) {
   return levers.map((lever) => {
-    const places = lever.sets.map(({ node, input }) => (input ? ofWidget(widgetOf(node, input)) : ofMode(nodeAt(node))));
+    const places = lever.sets.map(placeOf);
     const text = createElement("span", {}, said(lever.said));
     if (!places.length || places.includes(undefined)) return createBox("paceline-lever", text);
     const set = (/** @type {unknown[]} */ values) => {
