@@ -107,12 +107,8 @@ class RunTime:
             found.append(phrase("{what} ({day})", what=said, day=day) if day else phrase("{what}", what=said))
         found = found or [*dict.fromkeys(note for plan in plans.values() for note in plan.notes)]
         if found or not plans:
-            return reduce(_both, found) if found else None
+            return reduce(lambda one, other: phrase("{one} {other}", one=one, other=other), found) if found else None
         return _NOTHING["samplingRun"]
-
-
-def _both(first: Phrase, second: Phrase) -> Phrase:
-    return phrase("{first} {second}", first=first, second=second)
 
 
 def _part(kind: str, name: str, seconds: float, remedy: Phrase) -> Payload:

@@ -116,12 +116,12 @@ interface Offer {
   proof_seconds: number[];
   /** How many pictures a proof draws at least, by what it has drawn. */
   proof_pictures: number;
-  /** What a proof has measured; null before one. */
-  measured: Told | null;
+  /** What a proof has measured. */
+  measured?: Told | null;
   /** Whether a picture of the proof is farther from the plain one than the choice allows. */
-  beyond: boolean;
-  /** The farthest pair of a proof; null without one. */
-  picture: SavedImage | null;
+  beyond?: boolean;
+  /** The farthest pair of a proof. */
+  picture?: SavedImage | null;
   inserts: Insert[];
 }
 

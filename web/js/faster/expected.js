@@ -64,22 +64,11 @@ export function testPromise(run, samplings, store) {
   if (!kept || !alike.every(Boolean) || now < SHORTEST) return;
   const times = alike.reduce((sum, seconds) => sum + seconds, 0) / now;
   const [low, likely, high] = steps.map((each) => number(each, "#.2g"));
+  const counts = nodes.map((id) => store.entry(run.workflow, id)?.activity?.counts ?? {});
+  const [all, computed] = ["evaluations", "computed"].map((name) => counts.reduce((sum, count) => sum + (count[name] ?? 0), 0));
   // What is left out makes no computed step slower: another load does.
-  const share = computedShare(store, run.workflow, nodes);
-  const template = words(share !== null && 1 / times > BUSY * share ? "expectedBusy" : "expectedWas");
+  const template = words(all && 1 / times > (BUSY * computed) / all ? "expectedBusy" : "expectedWas");
   const say = (/** @type {string} */ expected) => template.replace("%e", expected).replace("%w", `${number(times, ".2f")}x`);
   run.expected = say(`${likely}x (${low}–${high}x)`);
   for (const part of sampled) part.expected = say(`${likely}x`);
-}
-
-/**
- * @param {ActivityStore} store
- * @param {string} workflow
- * @param {string[]} nodes execution ids
- * @returns {number | null} share of the evaluations that was computed; null where none of the nodes leaves any out
- */
-function computedShare(store, workflow, nodes) {
-  const counts = nodes.map((id) => store.entry(workflow, id)?.activity?.counts ?? {});
-  const sum = (/** @type {string} */ name) => counts.reduce((all, count) => all + (count[name] ?? 0), 0);
-  return sum("evaluations") ? sum("computed") / sum("evaluations") : null;
 }
