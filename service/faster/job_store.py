@@ -9,14 +9,13 @@ from ...optimizers.core.errors import InvalidSetting
 from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..apply_recipe import Nodes
-from .job import Job, job_state
+from .job import Job, Request, job_state
 from .kept_runs import KeptRuns, history
 from .levers import levers, of_loaded_models
 from .look import picture_time
 from .node_types import node_type
 from .plan import make_plans
 from .prompts import observed
-from .request import Request
 from .same_work import workflow_key
 from .workflow import Workflow
 

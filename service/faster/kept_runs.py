@@ -17,12 +17,13 @@ from statistics import median
 from threading import Lock
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import Self
 
+from ...optimizers.core.errors import InvalidSetting
 from ...optimizers.core.files import fingerprint_of, write_atomically
 from ...optimizers.core.phrases import Phrase, phrase, phrase_of
 from ...optimizers.in_comfyui.run.user_folder import user_folder
-from .request import Seconds, Sent
 from .same_work import about, facts_here, lasting_nodes, sampled_by, techniques_before, workflow_key
 from .sentences import STAGES, by_stage
 from .workflow import Workflow
@@ -149,7 +150,27 @@ MOST_BYTES = 10**6
 
 _KEPT_RUN = TypeAdapter(KeptRun)
 
+Seconds = Annotated[dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(max_length=20)]
+"""Of a run, by kind of node; see ``KINDS`` in web/js/speed/timeline.js."""
+
 StepSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Sent(BaseModel):
+    """What a route is sent."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @classmethod
+    def read(cls, sent: Any) -> Self:
+        """Return the request; `InvalidSetting` names its first fault."""
+        try:
+            return cls.model_validate(sent)
+        except ValidationError as error:
+            wrong = error.errors(include_input=False, include_url=False)[0]
+            where = ".".join(str(part)[:40] for part in wrong["loc"]) or "it"
+            remedy = f"Send {', '.join(cls.model_fields)}."
+            raise InvalidSetting(f"This request cannot be read: {where}: {wrong['msg']}.", remedy) from None
 
 
 class Ended(Sent):

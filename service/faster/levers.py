@@ -6,15 +6,25 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pydantic import BaseModel
+
 from ...measure.replay import Decoding
 from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..comfyui.machine import loaded_patchers, memory_of, quantizations
 from ..recipe import Value
 from .node_types import node_type
-from .request import Bypassed
 from .sentences import told
 from .workflow import ModelLink, Workflow, is_switch
+
+
+class Bypassed(BaseModel):
+    """A node of the page that is switched off: its execution id, type and title, and the files that it names."""
+
+    id: str
+    type: str
+    title: str
+    values: list[str]
 
 
 @dataclass(frozen=True)
