@@ -14,7 +14,7 @@ from functools import cached_property
 from ..optimizers.core.choices import unit
 from ..optimizers.core.phrases import phrase
 from .drawn import SoundDistance
-from .quality import Distance, average
+from .picture import Distance, average
 from .speedup import Speedup
 
 LATE, FEWER = "late_levels", "fewer_steps"

@@ -16,8 +16,7 @@ from ..optimizers.core.errors import require_integer
 from ..optimizers.core.phrases import phrase
 from .drawn import Drawn, Sounds, TimedRun, compare_sounds
 from .evidence import CONTROLS, LATE, TOO_LONG, Control, Evidence, kept_levels, share_of, steps_that_fit
-from .picture import Font, comparison_sheet, spread
-from .quality import Distance, average, no_picture, seed_change
+from .picture import Distance, Font, average, comparison_sheet, no_picture, seed_change, spread
 from .speedup import MOST_ROUNDS, Speedup, interleaved, measure_speedup
 from .verdict import Verdict, judge, settled
 

@@ -14,7 +14,7 @@ from statistics import fmean, median
 from ..optimizers.core.choices import HARDLY_VISIBLE, VISIBLE, looks
 from ..optimizers.core.phrases import Phrase, phrase
 from .evidence import LATE, Control, Evidence, share_of
-from .quality import Distance
+from .picture import Distance
 from .speedup import AS_FAST, Speedup, one_more_within
 
 QUALITIES = ("identical", "not visible", "hardly visible", "visible", "another picture", "no picture")

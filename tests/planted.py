@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from paceline.measure.evidence import Evidence
-from paceline.measure.quality import average, distances, seed_change
+from paceline.measure.picture import average, distances, seed_change
 from paceline.measure.speedup import interleaved, measure_speedup
 from paceline.measure.verdict import Verdict, judge
 

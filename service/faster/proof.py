@@ -11,8 +11,7 @@ from torch import Tensor
 from ...measure.drawn import Drawn, TimedRun
 from ...measure.evidence import LATE, kept_levels
 from ...measure.measure import SIDES, MeasurePlan, measure
-from ...measure.picture import side_by_side
-from ...measure.quality import to_8_bit
+from ...measure.picture import side_by_side, to_8_bit
 from ...measure.replay import Sampling
 from ...measure.speedup import measure_speedup
 from ...optimizers.core.choices import Choice

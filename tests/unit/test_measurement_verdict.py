@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from paceline.measure.evidence import Control, Evidence, share_of
-from paceline.measure.quality import Distance, distances
+from paceline.measure.picture import Distance, distances
 from paceline.measure.speedup import measure_speedup
 from paceline.measure.verdict import QUALITIES, fraction, judge, of_a_seed_change
 from paceline.service.faster.kept_runs import KeptRun, slower
