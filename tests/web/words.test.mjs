@@ -76,7 +76,7 @@ test("a badge says the headline, fallbacks, and what is true since the run", () 
 });
 
 test("a compilation has a bar that moves, until it is ready", () => {
-  const progress = (phase) => compileActivity({ phase, headline: "", phrase: "", seconds: 42, graph: 3 }).progress;
+  const progress = (phase) => compileActivity({ phase, headline: "", phrase: "" }).progress;
   assert.deepEqual([progress("tracing"), progress("ready")], [null, undefined]);
 });
 

@@ -48,10 +48,6 @@ interface CompilePayload {
   headline: string;
   /** `headline` for other languages than English. */
   phrase: Phrase;
-  /** Since the compilation began. */
-  seconds: number;
-  /** Which graph is being compiled, from 1. */
-  graph: number;
 }
 
 /** Answer of the route `/paceline/run`, from `run_payload` in service/outcomes.py: of which workflow a prompt is. */
