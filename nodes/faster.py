@@ -17,16 +17,13 @@ from .common import PacelineNode
 class _PacelineObserved(PacelineNode):
     """Hand on a model; where Make this workflow faster has asked for it, it is watched while it samples."""
 
-    watched: Any = io.Model
-
     @classmethod
     def define_schema(cls) -> io.Schema:
-        name = cls.watched.io_type.lower()
         return cls.schema(
-            f"Observed {name}",
-            f"Watches a {name} at work, and changes nothing. Make this workflow faster runs it.",
-            inputs=[cls.watched.Input(name), io.String.Input("job"), io.String.Input("link")],
-            outputs=[cls.watched.Output()],
+            "Observed",
+            "Watches a model while it samples, and changes nothing. Make this workflow faster runs it.",
+            inputs=[io.Model.Input("model"), io.String.Input("job"), io.String.Input("link")],
+            outputs=[io.Model.Output()],
             is_dev_only=True,
         )
 
@@ -40,15 +37,23 @@ class _PacelineObserved(PacelineNode):
         return io.NodeOutput(observer.on(model, link))
 
 
-class _PacelineObservedVAE(_PacelineObserved):
+class _PacelineObservedVAE(PacelineNode):
     """Hand on a VAE; where Make this workflow faster has asked for it, it is watched while it decodes."""
 
-    watched = io.Vae
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return cls.schema(
+            "Observed VAE",
+            "Watches a VAE while it decodes, and changes nothing. Make this workflow faster runs it.",
+            inputs=[io.Vae.Input("vae"), io.String.Input("job"), io.String.Input("link")],
+            outputs=[io.Vae.Output()],
+            is_dev_only=True,
+        )
 
     @classmethod
-    def execute(cls, vae: VAE, job: str, link: str) -> io.NodeOutput:  # type: ignore[override]
+    def execute(cls, vae: VAE, job: str, link: str) -> io.NodeOutput:
         found = JOBS.find(job)
-        return io.NodeOutput(vae if found is None else found.observer.on_vae(vae, link))
+        return io.NodeOutput(vae if found is None or found.proof is not None else found.observer.on_vae(vae, link))
 
 
 class _PacelineTrial(PacelineNode):
