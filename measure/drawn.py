@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .quality import Distance, distances, of_error, to_8_bit
+from .picture import Distance, distances, of_error, to_8_bit
 
 _WINDOW = 1024
 """Samples of one spectrum; the next one begins a quarter of it later."""

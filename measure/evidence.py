@@ -7,12 +7,14 @@ and these decide the picture.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..optimizers.core.choices import unit
 from ..optimizers.core.phrases import phrase
 from .drawn import SoundDistance
-from .quality import Distance, Farthest
+from .picture import Distance, average
 from .speedup import Speedup
 
 LATE, FEWER = "late_levels", "fewer_steps"
@@ -85,49 +87,55 @@ class Evidence:
     """All measurements of one comparison.
 
     Attributes:
-        difference: between the optimized pictures and the baseline's from the same seeds, over all of them.
+        distances: of each optimized picture to the baseline's from the same seed.
         same_bits: whether what was compared was equal bit for bit in every run, beyond the 8 bits of a picture.
         seed: between the baseline's pictures from different seeds, over pairs of them.
         repeat: the largest between the baseline's own pictures from the same seed; None if none was drawn again.
         broken: what is wrong with a result that is no picture, or no sound, at all.
         controls: those that were drawn.
-        farthest: the worst single picture, which is what is judged; None to judge ``difference``.
-        count: how many pictures were compared, of all seeds and batches.
         frames: how many of them follow each other in each video; 1 for pictures.
         sound: how far the sound is from the baseline's, which is not judged; None without sound.
         work: evaluations that the optimized side computed for a picture, and all of them; None where not counted.
     """
 
     speedup: Speedup
-    difference: Distance
+    distances: Sequence[Distance]
     same_bits: bool
     seed: Distance
     repeat: Distance | None = None
     broken: str = ""
     controls: tuple[Control, ...] = ()
-    farthest: Farthest | None = None
-    count: int = 1
     frames: int = 1
     sound: SoundDistance | None = None
     work: tuple[float, float] | None = None
 
+    @cached_property
+    def difference(self) -> Distance:
+        """That of all pictures together."""
+        return average(self.distances)
+
     @property
-    def judged(self) -> Distance:
-        return self.difference if self.farthest is None else self.farthest.alone
+    def count(self) -> int:
+        """How many pictures were compared, of all seeds and batches."""
+        return len(self.distances)
 
     @property
     def worst(self) -> int:
-        """The index of the picture that is judged."""
-        return 0 if self.farthest is None else self.farthest.picture - 1
+        """The index of the picture that is farthest, which is judged: an average would hide a single fault."""
+        return max(range(self.count), key=lambda one: self.distances[one].rmse)
+
+    @property
+    def judged(self) -> Distance:
+        return self.distances[self.worst]
 
     @property
     def place(self) -> str:
         """What ``judged`` is of, e.g. ``frame 3 of video 2``; empty if there is nothing to choose from."""
-        if self.farthest is None or self.count == 1:
+        if self.count == 1:
             return ""
         if self.frames == 1:
-            return phrase("picture {picture}", picture=self.farthest.picture)
-        video, frame = divmod(self.farthest.picture - 1, self.frames)
+            return phrase("picture {picture}", picture=self.worst + 1)
+        video, frame = divmod(self.worst, self.frames)
         place = phrase("frame {frame}", frame=frame + 1)
         return place if self.count == self.frames else phrase("{frame} of video {video}", frame=place, video=video + 1)
 

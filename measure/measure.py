@@ -16,8 +16,7 @@ from ..optimizers.core.errors import require_integer
 from ..optimizers.core.phrases import phrase
 from .drawn import Drawn, Sounds, TimedRun, compare_sounds
 from .evidence import CONTROLS, LATE, TOO_LONG, Control, Evidence, kept_levels, share_of, steps_that_fit
-from .picture import Font, comparison_sheet, spread
-from .quality import Distance, average, farthest, no_picture, seed_change
+from .picture import Distance, Font, average, comparison_sheet, no_picture, seed_change, spread
 from .speedup import MOST_ROUNDS, Speedup, interleaved, measure_speedup
 from .verdict import Verdict, judge, settled
 
@@ -79,7 +78,6 @@ class Comparison:
         runs: by side.
         pictures: uint8 ``[pictures, height, width, 3]``, those of the first seed first, by side and control; of
             ``other_seed`` one that is of no round. Empty where latents were compared.
-        distances: of each picture.
         notes: what could not be measured, and why.
         about: what the host adds to the record.
     """
@@ -87,7 +85,6 @@ class Comparison:
     unit: str
     runs: Mapping[str, list[TimedRun]]
     pictures: Mapping[str, Tensor]
-    distances: list[Distance]
     sounds: Sounds | None
     evidence: Evidence
     verdict: Verdict
@@ -107,14 +104,15 @@ class Comparison:
     def worst_run(self) -> int | None:
         """The number of the round, from 1, that the picture is of; None if there was one round."""
         rounds = len(self.runs["baseline"])
-        return None if rounds == 1 else 1 + self.evidence.worst * rounds // len(self.distances)
+        return None if rounds == 1 else 1 + self.evidence.worst * rounds // self.evidence.count
 
     @property
     def shown(self) -> list[int]:
         """The indices of the pictures that are written and shown: the worst first, of a video some in their order."""
         if self.evidence.frames > 1:
             return spread(self.evidence.count, MOST_SHOWN, self.evidence.worst)
-        return sorted(range(len(self.distances)), key=lambda index: -self.distances[index].rmse)[:MOST_SHOWN]
+        distances = self.evidence.distances
+        return sorted(range(len(distances)), key=lambda index: -distances[index].rmse)[:MOST_SHOWN]
 
     def sheet(self, lines: Sequence[str], font: Callable[[int], Font] | None = None) -> Image.Image:
         """Return the farthest picture with the verdict and ``lines`` below; ``font`` as of ``comparison_sheet``."""
@@ -212,7 +210,7 @@ def measure(draw: Draw, plan: MeasurePlan, say: Callable[[str], None] = lambda t
     say(phrase("comparing the pictures"))
     pairs.update()
     unit, speedup = pairs.speed
-    broken, difference = pairs.broken(), average(pairs.distances)
+    broken = pairs.broken()
     sounds = None
     if before[0].hear is not None:
         heard = [torch.cat([one.hear() for one in side if one.hear]) for side in runs.values()]
@@ -222,26 +220,24 @@ def measure(draw: Draw, plan: MeasurePlan, say: Callable[[str], None] = lambda t
         pictures = {side: _together(drawn) for side, drawn in runs.items()}
         pictures |= {"other_seed": _together(others)} if others else {}
     controls, notes = list[Control](), list[str]()
-    if plan.controls and plan.steps > 1 and speedup.faster and difference.rmse and not broken:
+    if plan.controls and plan.steps > 1 and speedup.faster and any(one.rmse for one in pairs.distances) and not broken:
         for control, drawn in _controls(draw, plan, runs, say, notes):
             controls.append(control)
             pictures |= {control.kind: _together(drawn)} if pictures else {}
     evidence = Evidence(
         speedup=speedup,
-        difference=difference,
+        distances=pairs.distances,
         same_bits=pairs.same_bits,
         seed=pairs.seed_change(),
         repeat=max(_distances(again, before), key=lambda one: one.rmse, default=None),
         broken=broken or ("" if sounds is None else sounds.broken),
         controls=tuple(controls),
-        farthest=farthest(pairs.distances),
-        count=len(pairs.distances),
         frames=before[0].frames,
         sound=None if sounds is None else sounds.distance,
         work=_work(after),
     )
     times = {side: [one.times for one in drawn] for side, drawn in runs.items()}
-    return Comparison(unit, times, pictures, pairs.distances, sounds, evidence, judge(evidence), notes)
+    return Comparison(unit, times, pictures, sounds, evidence, judge(evidence), notes)
 
 
 def _controls(

@@ -6,7 +6,7 @@ the network's answer to other latents.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -178,6 +178,24 @@ class Sampling:
         measured = stream_rms(self.sketch.split(change)), own
         account.measure_seeds(torch.cat(measured).tolist(), last.sigma)
         return account.share(rms(self.sketch.split(difference)).tolist())
+
+
+@dataclass
+class Decoding:
+    """What the VAE of a link decoded in one run: ``seconds`` of all calls, and the first of them, of a latent."""
+
+    link: str
+    vae: Any
+    method: str
+    samples: Tensor
+    seconds: float
+    args: Sequence[Any] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def again(self, vae: Any) -> Tensor:
+        """Return what a VAE makes of the same."""
+        decoded: Tensor = getattr(vae, self.method)(self.samples, *self.args, **self.options)
+        return decoded
 
 
 def _some(places: Tensor, count: int) -> Tensor:

@@ -104,6 +104,11 @@ def student(rounds: int, table: Sequence[float] = _T) -> float:
     return table[min(rounds - 1, len(table)) - 1]
 
 
+def one_more_within(logarithms: Sequence[float]) -> float:
+    """Return how far from their mean one more of 2 or more values lies, in 19 of 20 cases (a prediction interval)."""
+    return student(len(logarithms)) * statistics.stdev(logarithms) * math.sqrt(1 + 1 / len(logarithms))
+
+
 def measure_speedup(baseline: Sequence[float], optimized: Sequence[float]) -> Speedup:
     """Return the speed-up from the seconds of each round; both have one value for each round.
 

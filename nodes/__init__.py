@@ -10,7 +10,7 @@ from typing import Any
 from comfy_api.latest import ComfyExtension, io
 
 from ..optimizers.core.errors import HostTooOld
-from ..service.comfyui.machine import require_host, untested
+from ..service.comfyui.machine import require_host
 
 FILES = {
     "PacelineOptimizePreset": "optimize_preset",
@@ -73,9 +73,6 @@ class PacelineExtension(ComfyExtension):
         except HostTooOld as error:
             logging.error("Paceline: %s", error)
             return []
-        note = untested()
-        if note is not None:
-            logging.warning("Paceline: %s", note)
         classes: list[type[io.ComfyNode]] = []
         for id, file in (FILES | INTERNAL).items():
             try:

@@ -32,7 +32,7 @@ from ..service.sweep.run_sweep import (
 from ..service.sweep.study import Result, SweepPlan, to_markdown
 from . import NODES
 from .common import ADVANCED, PacelineNode
-from .measuring_inputs import drawn_inputs, most_runs_input, prompts_in, prompts_input, sampling_inputs
+from .compare_models import drawn_inputs, most_runs_input, prompts_in, prompts_input, sampling_inputs
 
 _GRID = """# setting = value, value, ...
 Apply ToMe.preset = custom, quality
@@ -67,8 +67,7 @@ class PacelineBenchmarkSweep(PacelineNode):
                     min=0,
                     max=10000,
                     advanced=True,
-                    tooltip="0: every combination once. Otherwise Optuna chooses that many, by the results so "
-                    "far.",
+                    tooltip="0: every combination once. Otherwise Optuna chooses that many, by the results so far.",
                 ),
                 io.String.Input(
                     "study",

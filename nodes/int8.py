@@ -16,8 +16,7 @@ from ..optimizers.in_comfyui.structure.model_facts import require_model
 from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
 from ..optimizers.in_comfyui.targets.model_target import ModelTarget
 from ..optimizers.quantization.int8_settings import QuantizationSettings
-from ..service.comfyui.int8_file import save_int8_model
-from ..service.comfyui.output_files import OutputFiles
+from ..service.comfyui.output_files import OutputFiles, save_int8_model
 from .common import ADVANCED, Made, OptimizingNode, TechniqueNode, setting_input
 
 WEIGHT_ONLY = (

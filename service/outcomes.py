@@ -1,19 +1,19 @@
-"""Runs of prompts: which workflow each is of, what became of it, and what ordinary ones took, kept and compared."""
+"""Runs of prompts: which workflow each is of, and what ordinary ones took, kept and compared."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any
 
-from pydantic import Field
-
+from ..measure.speedup import one_more_within
 from ..optimizers.in_comfyui.run.reporting import Payload
 from .faster.job_store import JOBS
 from .faster.kept_runs import Ended, KeptRuns, kept_run, slower
 from .faster.prompts import as_it_is
-from .faster.request import Sent
 from .faster.same_work import sampled_by, techniques_before
 from .faster.sentences import told
 from .faster.workflow import Workflow
@@ -25,8 +25,8 @@ SAMPLINGS = "/paceline/samplings"
 MOST_TIMES = 10
 """Of earlier runs that a sampler's step is compared with."""
 
-_ENDS = {"execution_success": "success", "execution_error": "failed", "execution_interrupted": "cancelled"}
-"""By ComfyUI's message that ends a run."""
+OF_ONE_RUN = 2
+"""As many are of one run, which cannot tell how much one run differs from the next."""
 
 _NOT_ORDINARY = re.compile(r"_PacelineTrial|Paceline(Compare|Benchmark|Profile)")
 """Nodes of prompts that measure. One that is only watched is an ordinary run."""
@@ -37,14 +37,11 @@ def run_payload(server: Any, prompt_id: str) -> Payload:
 
     The page's workflow is empty for a prompt of a script.
     """
-    queue, item = server.prompt_queue, _item_of(server, prompt_id)
+    item = _item_of(server, prompt_id)
     if item is None:
         return {}
-    with queue.mutex:
-        status = queue.history.get(prompt_id, {}).get("status") or {}
-    ended = dict(status.get("messages") or ())
-    outcome = next((name for event, name in _ENDS.items() if event in ended), "running")
-    return {"workflow": _mapping(_mapping(_mapping(item[3]).get("extra_pnginfo")).get("workflow")), "outcome": outcome}
+    workflow = _mapping(_mapping(_mapping(item[3]).get("extra_pnginfo")).get("workflow"))
+    return {"workflow": workflow, "running": prompt_id not in server.prompt_queue.history}
 
 
 def _item_of(server: Any, prompt_id: str) -> Any:
@@ -60,11 +57,13 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-class Question(Sent):
-    """What the page asks of samplers: of those in a prompt, or in the run of one."""
-
-    prompt_id: str = Field(default="", max_length=100)
-    prompt: dict[str, Any] = Field(default_factory=dict)
+def _middle(times: Sequence[float]) -> Payload | None:
+    """Return ``StepTime`` in web/js/payloads.d.ts; None where nothing was timed."""
+    logarithms = [math.log(one) for one in times]  # a busy machine slows a step by a share of its time
+    if not times:
+        return None
+    within = one_more_within(logarithms) if len(times) > OF_ONE_RUN else None
+    return {"seconds": math.exp(fmean(logarithms)), "within": within}
 
 
 class Outcomes:
@@ -93,21 +92,17 @@ class Outcomes:
             watched.remember()
         return {"slower": None if found is None else told(found)}
 
-    def samplings(self, sent: Any, server: Any) -> Payload:
+    def samplings(self, prompt_id: str, server: Any) -> Payload:
         """Return ``Samplings`` in web/js/payloads.d.ts; empty for a run that is not known any more."""
-        asked = Question.read(sent)
-        item = None if asked.prompt else _item_of(server, asked.prompt_id)
-        workflow = Workflow.read(asked.prompt if item is None else item[2])
-        samplers = {id: sampled_by(workflow, id) for id in workflow if "sampler" in workflow.type(id).lower()}
-        kept = self.kept.read()
-        return {
-            id: {
-                "work": work,
-                "techniques": techniques_before(workflow, id),
-                "off": [each for one in kept for each in one.plain_steps.get(work, ())][-MOST_TIMES:],
-            }
-            for id, work in samplers.items()
-        }
+        item = _item_of(server, prompt_id)
+        workflow = Workflow.read({} if item is None else item[2])
+        kept, found = self.kept.read(), {}
+        for id in workflow:
+            if "sampler" in workflow.type(id).lower():
+                work = sampled_by(workflow, id)
+                off = [each for one in kept for each in one.plain_steps.get(work, ())][-MOST_TIMES:]
+                found[id] = {"techniques": techniques_before(workflow, id), "off": _middle(off)}
+        return found
 
     def payload(self) -> Payload:
         """Return ``KeptRuns`` in web/js/payloads.d.ts."""

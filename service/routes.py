@@ -50,7 +50,7 @@ def register_routes(nodes: Nodes) -> None:
 
     outcomes = Outcomes()
     answers("POST", OUTCOMES, partial(outcomes.ended, server=server))
-    answers("POST", SAMPLINGS, partial(outcomes.samplings, server=server))
+    answers("GET", SAMPLINGS, lambda query: outcomes.samplings(query.get("prompt_id", ""), server))
     answers("GET", OUTCOMES, lambda _: outcomes.payload())
     answers("DELETE", OUTCOMES, lambda _: outcomes.clear())
     answers("POST", BEFORE, partial(before_payload, nodes=nodes))

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from paceline.measure.evidence import Evidence
-from paceline.measure.quality import average, distances, farthest, seed_change
+from paceline.measure.picture import average, distances, seed_change
 from paceline.measure.speedup import interleaved, measure_speedup
 from paceline.measure.verdict import Verdict, judge
 
@@ -82,7 +82,7 @@ def verdict(gain: float, rounds: int, machine: Machine, seed: int, least: int = 
         if least and number + 1 >= least and measure_speedup(**seconds).settled:
             break
     speedup = measure_speedup(**seconds)
-    return "not_faster" if speedup.not_faster else judge(Evidence(speedup, SAME, True, ANOTHER)).state
+    return "not_faster" if speedup.not_faster else judge(Evidence(speedup, [SAME], True, ANOTHER)).state
 
 
 def pictures(seed: int, batch: int = 1) -> torch.Tensor:
@@ -113,14 +113,11 @@ RIGHT = measure_speedup([1.5, 1.5, 1.5], [1.0, 1.0, 1.0])
 
 def judged(optimized: torch.Tensor, baseline: torch.Tensor, other: torch.Tensor, **more: Any) -> Verdict:
     """Judge pictures of as many seeds and batches as there are; ``other`` are from one more seed."""
-    found = distances(optimized, baseline)
     evidence = Evidence(
         speedup=RIGHT,
-        difference=average(found),
+        distances=distances(optimized, baseline),
         same_bits=torch.equal(optimized, baseline),
         seed=seed_change([[other, baseline[: len(other)]]], distances),
-        farthest=farthest(found),
-        count=len(baseline),
     )
     return judge(replace(evidence, **more))
 

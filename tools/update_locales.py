@@ -1,7 +1,8 @@
 """Bring the translations in ``locales/`` up to date with the code: ``python tools/update_locales.py [LANGUAGE ...]``.
 
-English stands in the code: in the schemas of the nodes, and in ``web/js/`` for settings, the command and the few words
-of our widgets. A language has the same keys in ``locales/<language>/``, where ComfyUI's frontend looks for them:
+English stands in the code: in the schemas of the nodes, and in ``web/js/`` for settings and commands; the words of our
+widgets stand in ``locales/en/main.json``. A language has the same keys in ``locales/<language>/``, where the
+frontend looks for them:
 
     nodeDefs.json    <NodeId>: display_name, description, inputs.<name>.name, outputs.<index>.name
     settings.json    <id, dots as _>: name, tooltip
@@ -55,7 +56,6 @@ def english() -> dict[str, Tree]:
     settings = _settings(_read("settings"))
     sources = "".join(_read(name) for name in ("expand", "faster_command", "report"))
     commands = dict(re.findall(r'id: "(Paceline\.\w+)",\n    label: "(.+)"', sources))
-    words = dict(re.findall(r'^  (\w+): "(.+)",$', _read("language"), re.MULTILINE))
     categories = re.findall(r'category: \["(.+)"\]', _read("settings"))
     names = {name for category in categories for name in category.split('", "')[:2]}
     return {
@@ -65,7 +65,7 @@ def english() -> dict[str, Tree]:
         "main": {
             "settingsCategories": {name: name for name in sorted(names - {"Paceline"})},
             "menuLabels": {label: label for label in commands.values()},
-            "paceline": words,
+            "paceline": load("en")["main"]["paceline"],
             "pacelineReports": {text: text for text in phrases_in(ROOT)},
             "templateWorkflows": {"category": dict.fromkeys(FOLDERS, "Paceline")},
         },
@@ -104,10 +104,8 @@ def _read(name: str) -> str:
 
 
 def frontends_own(source: Mapping[str, Tree]) -> Tree:
-    """Return the English texts that the frontend does not find in the code: headings of the templates and of a tab."""
-    main = source["main"]
-    tab = {"speedTab": main["paceline"]["speedTab"]}
-    return {"paceline": tab, "templateWorkflows": main["templateWorkflows"]}
+    """Return the English texts that the frontend does not find in the code: our words, headings of templates."""
+    return {name: source["main"][name] for name in ("paceline", "templateWorkflows")}
 
 
 def load(language: str) -> dict[str, Tree]:

@@ -10,10 +10,9 @@ import { foretell } from "./js/badges/before.js";
 import { startChips } from "./js/speed/chips.js";
 import { compareSettings, listen } from "./js/badges/events.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/frontend/expand.js";
-import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster/faster_command.js";
+import { createFasterCommand, fasterButtons } from "./js/faster/faster_command.js";
 import { keepOutcomes } from "./js/speed/outcomes.js";
 import { drawOverlay } from "./js/badges/overlay.js";
-import { testPromises } from "./js/faster/expected.js";
 import { createReportCommand } from "./js/badges/report.js";
 import { createResults, showsOwnPictures } from "./js/badges/results.js";
 import { createSettings } from "./js/frontend/settings.js";
@@ -52,16 +51,17 @@ app.registerExtension({
     listen(store);
     timeline.listen();
     keepOutcomes(timeline);
-    showChips = startChips(timeline, store);
-    testPromises(timeline, store);
+    /** @type {Chips} */
+    const chips = new Map();
+    showChips = startChips(timeline, store, chips);
     showChips();
     for (const kind of shown) kind.start();
-    drawOverlay(store);
+    drawOverlay(store, chips);
     askBefore = foretell(store);
     languageChanges.addEventListener("change", () => timeline.changed());
   },
   getNodeMenuItems(node) {
-    return [...fasterMenuItems(node, timeline), ...expandMenuItems(node, store)];
+    return expandMenuItems(node, store);
   },
   getSelectionToolboxCommands: expandToolbox,
   nodeCreated(node) {

@@ -20,7 +20,7 @@ from ...measure.drawn import Decoded, Drawn, TimedRun
 from ...measure.evidence import CONTROLS, FEWER, LATE, kept_levels
 from ...measure.measure import SIDES, Comparison, MeasurePlan, measure
 from ...measure.speedup import MOST_ROUNDS
-from ...measure.verdict_text import difference_lines, in_seconds
+from ...measure.verdict import difference_lines, in_seconds
 from ...optimizers.core.choices import CHOICES as BY_NAME
 from ...optimizers.core.devices import synchronize
 from ...optimizers.core.errors import not_allowed, one_of, require_integer

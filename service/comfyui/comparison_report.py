@@ -12,8 +12,8 @@ from PIL import Image
 
 from ...measure.evidence import AS_GOOD, CONTROLS, Control, Evidence, share_of
 from ...measure.measure import MOST_SHOWN, SIDES, Comparison
-from ...measure.picture import side_by_side, spread
-from ...measure.verdict_text import difference_lines, in_seconds, noise_floor
+from ...measure.picture import difference_gain, side_by_side, spread
+from ...measure.verdict import difference_lines, in_seconds, noise_floor
 from ...optimizers.core.devices import device_name
 from ...optimizers.in_comfyui.structure.model_facts import describe_model
 from ...optimizers.in_comfyui.structure.protocols import ModelPatcher
@@ -66,12 +66,13 @@ def record(found: Comparison) -> dict[str, Any]:
         "seconds": found.seconds,
         "peak_device_bytes": {side: found.peak(side) for side in SIDES},
         "difference": asdict(evidence.difference),
-        "farthest": _farthest(found),
-        "distances": [asdict(one) for one in found.distances],
-        "seed_shares": [share_of(one, evidence.seed) for one in found.distances],
+        "farthest": {"run": found.worst_run or 1, "picture": evidence.worst + 1, "distance": asdict(evidence.judged)},
+        "distances": [asdict(one) for one in evidence.distances],
+        "seed_shares": [share_of(one, evidence.seed) for one in evidence.distances],
         "frames": evidence.frames,
         "count": evidence.count,
         "shown": [index + 1 for index in found.shown],
+        "gains": _gains(found),
         "sound": None if evidence.sound is None else asdict(evidence.sound),
         "noise_floor": {name: asdict(distance) for name, distance in noise_floor(evidence).items()},
         **dict.fromkeys(CONTROLS),
@@ -156,12 +157,11 @@ def environment(model: ModelPatcher) -> dict[str, Any]:
     }
 
 
-def _farthest(found: Comparison) -> dict[str, Any] | None:
-    """Return the single picture that is judged, for JSON; run and picture are counted from 1."""
-    worst = found.evidence.farthest
-    if worst is None:
-        return None
-    return {"run": found.worst_run or 1, "picture": worst.picture, "distance": asdict(worst.alone)}
+def _gains(found: Comparison) -> dict[str, list[int]]:
+    """Return how much the difference of each picture that is shown is amplified, by side."""
+    before = found.pictures["baseline"]
+    drawn = {side: found.pictures[side] for side in ("optimized", *CONTROLS) if side in found.pictures}
+    return {side: [difference_gain(before[at], pictures[at]) for at in found.shown] for side, pictures in drawn.items()}
 
 
 def _control(evidence: Evidence, control: Control) -> dict[str, Any]:

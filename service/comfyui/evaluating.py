@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...measure.replay import Point, Sampling
+from ...measure.replay import Decoding, Point, Sampling
 from ...optimizers.compilation.compiler import BLOCK_CALL, block_kind, repeated_blocks
 from ...optimizers.core.devices import synchronize
 from ...optimizers.core.not_copied import Function, NotCopied
@@ -28,7 +28,6 @@ from ...optimizers.in_comfyui.run.sampling_run import sampling_run
 from ...optimizers.in_comfyui.structure.protocols import VAE, Executor, ModelPatcher
 from ...optimizers.in_comfyui.targets.model_target import ModelTarget
 from ...optimizers.in_comfyui.targets.vae_target import VAETarget
-from .decoding import Decoding
 from .machine import stop_if_cancelled
 from .observer import ReplayInputs
 

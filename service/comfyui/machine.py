@@ -1,6 +1,6 @@
 """ComfyUI itself: its version and whether it is new enough, its device and what it holds there, progress, and Cancel.
 
-What this pack needs is told by what ComfyUI has; version numbers are compared for one warning only.
+What this pack needs is told by what ComfyUI has, never by a number of its version.
 """
 
 from __future__ import annotations
@@ -58,6 +58,13 @@ def beside_the_allocator(model: ModelPatcher) -> int:
         if patcher.load_device == model.load_device and patcher.is_dynamic()
     )
     return int(found)
+
+
+def memory_of(vae: Any, samples: torch.Tensor) -> tuple[float, float]:
+    """Return the bytes that a VAE takes to decode at once, by ComfyUI's estimate, and those that are free now."""
+    from comfy.model_management import get_free_memory
+
+    return vae.memory_used_decode(samples.shape, vae.vae_dtype), get_free_memory(vae.device)
 
 
 _TICKS = 10_000
@@ -131,17 +138,3 @@ def require_host() -> None:
             f"Paceline needs ComfyUI {MINIMUM_VERSION} or newer, and was tested with versions up to {NEWEST_TESTED}: "
             "update ComfyUI or Paceline, install what ComfyUI's requirements.txt names, and restart it.",
         )
-
-
-def untested() -> str | None:
-    """Return a line that names this ComfyUI's version if it is newer than the newest tested one; else None."""
-    version = host_version()
-    if _numbers(version) <= _numbers(NEWEST_TESTED):
-        return None
-    return f"ComfyUI {version} is newer than {NEWEST_TESTED}, the newest that this version of Paceline was tested with."
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return e.g. ``(0, 38, 1)``; nothing for a version without numbers, which is older than all."""
-    parts = version.split(".")
-    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...measure.replay import RecordedEvaluation, Sampling, Subsample
+from ...measure.replay import Decoding, RecordedEvaluation, Sampling, Subsample
 from ...optimizers.core.devices import synchronize
 from ...optimizers.core.not_copied import NotCopied
 from ...optimizers.core.technique import STEP_REUSE
@@ -27,7 +27,6 @@ from ...optimizers.in_comfyui.structure.model_facts import is_flow
 from ...optimizers.in_comfyui.structure.protocols import VAE, Executor, ModelPatcher, Options
 from ...optimizers.step_reuse.parts import Blend, split_for
 from ...optimizers.step_reuse.path import LEFT_OUT, RESIZED
-from .decoding import Decoding
 
 _KEY = "paceline_observer"
 

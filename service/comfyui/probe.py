@@ -23,7 +23,7 @@ from typing import Any
 from torch import Tensor
 
 from ...measure.expect import KEPT, PROBED, ROUNDING, Probed
-from ...measure.replay import Sampling
+from ...measure.replay import Decoding, Sampling
 from ...measure.speedup import interleaved, measure_speedup
 from ...optimizers.core.errors import CannotHelp, PacelineError
 from ...optimizers.core.phrases import phrase
@@ -31,7 +31,6 @@ from ...optimizers.core.technique import COMPILATION, WholeSteps
 from ...optimizers.in_comfyui.compilation.comfy_env import TooLong, compiled_until
 from ...optimizers.in_comfyui.compilation.compile_vae import by_blocks
 from ...optimizers.in_comfyui.run.comfy_technique import AnyTechnique
-from .decoding import Decoding
 from .evaluating import Again, Around, Kind, Latents, Steps, TimedBlocks, Took
 
 POINTS = 4

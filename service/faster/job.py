@@ -8,32 +8,59 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from ...measure.expect import Probed
-from ...measure.replay import Sampling
+from ...measure.replay import Decoding, Sampling
 from ...optimizers.core.choices import CHOICES
 from ...optimizers.core.errors import InvalidSetting
 from ...optimizers.core.phrases import Phrase, data, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..apply_recipe import Nodes, behind
-from ..comfyui.decoding import Decoding
 from ..comfyui.observer import Observer
 from ..comfyui.probe import SPARE, probe
 from ..recipe import Step
-from .kept_runs import KeptRuns, Trial, history
-from .levers import Lever, needless_tiles
+from .kept_runs import KeptRuns, Seconds, Sent, Trial, history
+from .levers import Bypassed, Lever, needless_tiles
 from .look import RunTime
 from .offers import Offer, Part, make_offer, what_became
 from .plan import Plan
 from .prompts import Chosen, inserted, probing, proving
 from .proof import Proof
-from .request import Request
 from .same_work import facts_here, workflow_key
 from .sentences import Tried, left_open, told, why_dropped
 from .workflow import Workflow
 
 _NOT_KEPT = phrase("a node skips steps here, or too little memory is free, so no step was kept to try it on")
+
+
+class Request(Sent):
+    """One question about a workflow.
+
+    Attributes:
+        do: ``look`` says what is expected, ``run`` begins, ``next`` goes on where the last prompt has ended, ``keep``
+            gives the workflow with the offer's nodes, ``prove`` measures it, ``drop`` forgets all.
+        prompt: the workflow in the API format; all but ``look`` and ``run`` go on with a ``job`` that knows it.
+        choice: how much the picture may change, a name of ``core/choices.py``.
+        pictures: how many are to be drawn: they have to win back what costs time once.
+        job: id of a job that has begun.
+        stopped: whether the last prompt was stopped.
+        seconds: of the run that was watched.
+        bypassed: nodes that are no part of the prompt, for ``look`` and ``run``.
+        names: of widgets that a person sees outside of a subgraph, by ``node.input``, for ``look`` and ``run``.
+    """
+
+    do: Literal["look", "run", "next", "keep", "prove", "drop"]
+    prompt: dict[str, Any] = Field(default_factory=dict)
+    choice: Literal["lossless", "balanced", "fast"] = "balanced"
+    pictures: Literal[1, 20, 1000] = 20
+    job: str = ""
+    stopped: bool = False
+    seconds: Seconds = Field(default_factory=dict)
+    bypassed: list[Bypassed] = Field(default_factory=list)
+    names: dict[str, str] = Field(default_factory=dict, max_length=3000)
 
 
 @dataclass
@@ -203,6 +230,7 @@ class Job:
         state = self.answer()
         text = told(proof.text) if proof.text else None
         state["offer"] |= {"measured": text, "picture": proof.picture, "beyond": proof.beyond}
+        state["offer"]["proof_pictures"] = proof.pictures
         if proof.text and not proof.over and not stopped:
             return state | {"phase": "proof", "prompt": proving(self.workflow, self.chosen, self.id, proof.seeds)}
         self.proof = None

@@ -9,14 +9,13 @@ from ...optimizers.core.errors import InvalidSetting
 from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 from ..apply_recipe import Nodes
-from .job import Job, job_state
+from .job import Job, Request, job_state
 from .kept_runs import KeptRuns, history
 from .levers import levers, of_loaded_models
 from .look import picture_time
 from .node_types import node_type
 from .plan import make_plans
 from .prompts import observed
-from .request import Request
 from .same_work import workflow_key
 from .workflow import Workflow
 
@@ -104,12 +103,9 @@ def _look(job: Job, request: Request) -> Payload:
     titles = dict.fromkeys(title for plan in job.plans for title in plan.titles)
     notes = dict.fromkeys(note for plan in job.plans for note in plan.notes)
     key = workflow_key(job.workflow)
-    kept = KeptRuns().read()
-    numbers = [number for number, run in enumerate(kept) if run.workflow == key]
-    own = [kept[number] for number in numbers]
-    before = kept[numbers[-1] - 1] if numbers and numbers[-1] else None
+    own = [run for run in KeptRuns().read() if run.workflow == key]
     past = history(own, job.choice)
-    time = picture_time(job.workflow, own, before, job.plans, past)
+    time = picture_time(job.workflow, own, job.plans, past)
     offers = [phrase("{day}: {what}", day=day, what=one.sentence) for day, one in past if not one.link]
     why, unknown = "", list[Phrase]()
     if not job.workflow.model_links and not titles:

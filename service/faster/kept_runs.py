@@ -17,13 +17,14 @@ from statistics import median
 from threading import Lock
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import Self
 
+from ...optimizers.core.errors import InvalidSetting
 from ...optimizers.core.files import fingerprint_of, write_atomically
 from ...optimizers.core.phrases import Phrase, phrase, phrase_of
 from ...optimizers.in_comfyui.run.reporting import user_folder
-from .request import Seconds, Sent
-from .same_work import about, facts_here, lasting_nodes, made_of, sampled_by, techniques_before, workflow_key
+from .same_work import about, facts_here, lasting_nodes, sampled_by, techniques_before, workflow_key
 from .sentences import STAGES, by_stage
 from .workflow import Workflow
 
@@ -76,7 +77,6 @@ class KeptRun:
         workflow: hash of the workflow alone.
         parts: seconds by kind of node and by node.
         again: why weights were loaded again; empty where they were not, or that is not known.
-        texts: what stands for all that each text was encoded from.
         tried: what was tried and offered after the run.
         plain_steps: seconds of a step in each half of a sampler's run without our nodes, by what was sampled.
     """
@@ -90,7 +90,6 @@ class KeptRun:
     workflow: str = ""
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     again: str = ""
-    texts: dict[str, str] = field(default_factory=dict)
     tried: list[Trial] = field(default_factory=list)
     plain_steps: dict[str, list[float]] = field(default_factory=dict)
 
@@ -151,7 +150,27 @@ MOST_BYTES = 10**6
 
 _KEPT_RUN = TypeAdapter(KeptRun)
 
+Seconds = Annotated[dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(max_length=20)]
+"""Of a run, by kind of node; see ``KINDS`` in web/js/speed/timeline.js."""
+
 StepSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Sent(BaseModel):
+    """What a route is sent."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @classmethod
+    def read(cls, sent: Any) -> Self:
+        """Return the request; `InvalidSetting` names its first fault."""
+        try:
+            return cls.model_validate(sent)
+        except ValidationError as error:
+            wrong = error.errors(include_input=False, include_url=False)[0]
+            where = ".".join(str(part)[:40] for part in wrong["loc"]) or "it"
+            remedy = f"Send {', '.join(cls.model_fields)}."
+            raise InvalidSetting(f"This request cannot be read: {where}: {wrong['msg']}.", remedy) from None
 
 
 class Ended(Sent):
@@ -240,7 +259,6 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
     """Return the facts of a run to keep."""
     seconds = {stage: round(each, 3) for stage, each in by_stage(ended.seconds).items()}
     parts = {kind: {id: round(each, 3) for id, each in nodes.items()} for kind, nodes in ended.parts.items()}
-    texts = {id: made_of(workflow, id) for id in parts.get("textEncoding", ()) if id in workflow}
     plain = [id for id in ended.steps if id in workflow and not techniques_before(workflow, id)]
     return KeptRun(
         fingerprint_of([lasting_nodes(workflow), sorted({*ended.nodes} & {*workflow})])[:16],
@@ -252,6 +270,5 @@ def kept_run(ended: Ended, workflow: Workflow) -> KeptRun:
         workflow_key(workflow),
         parts,
         ended.again,
-        texts,
         plain_steps={sampled_by(workflow, id): [round(each, 5) for each in ended.steps[id]] for id in plain},
     )

@@ -6,15 +6,25 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pydantic import BaseModel
+
+from ...measure.replay import Decoding
 from ...optimizers.core.phrases import Phrase, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
-from ..comfyui.decoding import Decoding
-from ..comfyui.machine import loaded_patchers, quantizations
+from ..comfyui.machine import loaded_patchers, memory_of, quantizations
 from ..recipe import Value
 from .node_types import node_type
-from .request import Bypassed
 from .sentences import told
 from .workflow import ModelLink, Workflow, is_switch
+
+
+class Bypassed(BaseModel):
+    """A node of the page that is switched off: its execution id, type and title, and the files that it names."""
+
+    id: str
+    type: str
+    title: str
+    values: list[str]
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ def needless_tiles(workflow: Workflow, decoded: Iterable[tuple[ModelLink, Decodi
     for link, one in decoded:
         if one.method != "decode_tiled" or getattr(one.vae, "handles_tiling", False):
             continue
-        needed, free = one.memory
+        needed, free = memory_of(one.vae, one.samples)
         if needed >= free:
             continue
         said = phrase(

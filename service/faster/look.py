@@ -23,6 +23,7 @@ _NOTHING = {
     "samplingRun": phrase("Nothing: each node that could help is there already."),
     "loading": phrase("Nothing to gain: files are read once, not for each picture."),
     "compiling": phrase("Nothing to gain: compiling happens once for each model and size."),
+    "textEncoding": phrase("Nothing to gain while texts are new: each is encoded once."),
     "saving": phrase("Nothing to gain: the file is written when the picture is done."),
 }
 """Why nothing acts on a part, by its kind."""
@@ -31,13 +32,8 @@ Past = Sequence[tuple[str, Trial]]
 """What was tried, each with the day; an empty one for what was tried just now."""
 
 
-def picture_time(
-    workflow: Workflow, own: Sequence[KeptRun], before: KeptRun | None, plans: Sequence[Plan], past: Past
-) -> Payload | None:
-    """Return ``PictureTime`` in web/js/payloads.d.ts, of a workflow's last kept run; None without one.
-
-    ``own`` are the kept runs of the workflow, ``before`` is the run of any workflow that was before the last of them.
-    """
+def picture_time(workflow: Workflow, own: Sequence[KeptRun], plans: Sequence[Plan], past: Past) -> Payload | None:
+    """Return ``PictureTime`` in web/js/payloads.d.ts, of the last of the workflow's kept runs; None without one."""
     if not own or not own[-1].parts:
         return None
     runs = [sum(run.seconds.values()) for run in own]
@@ -50,19 +46,18 @@ def picture_time(
             least=min(runs),
             most=max(runs),
         )
-    return RunTime(workflow, own[-1].parts, plans, past, own[-1], before).payload(sentence)
+    return RunTime(workflow, own[-1].parts, plans, past, own[-1]).payload(sentence)
 
 
 @dataclass(frozen=True)
 class RunTime:
-    """The ``parts`` of a run by kind and node, and what is known of each: the run as it was kept, and that before."""
+    """The ``parts`` of a run by kind and node, and what is known of each: the ``run`` as it was kept."""
 
     workflow: Workflow
     parts: Mapping[str, Mapping[str, float]]
     plans: Sequence[Plan]
     past: Past
     run: KeptRun | None = None
-    before: KeptRun | None = None
 
     def payload(self, sentence: Phrase) -> Payload:
         """Return ``PictureTime``: the longest part first, each with what acts on it."""
@@ -86,8 +81,6 @@ class RunTime:
         run, nothing = self.run, _NOTHING.get(kind, phrase("No node of this pack speeds this part up."))
         if kind in _ACTS_ON:
             return self._acting(_ACTS_ON[kind], id) or nothing
-        if kind == "textEncoding":
-            return self._of_text()
         if kind == "loading" and run and run.again:
             return phrase("{why}", why=run.again)
         if kind == "loading" and run and not run.loaded:
@@ -95,16 +88,6 @@ class RunTime:
         if kind == "otherNodes" and not id and "textEncoding" not in self.parts:
             return phrase("Not measured apart: text encoding, loading, saving and other nodes.")
         return nothing
-
-    def _of_text(self) -> Phrase:
-        """Return whether a text was encoded again that the run before had encoded, and why ComfyUI did not keep it."""
-        run, before = self.run, self.before
-        if before and run and not run.loaded and run.texts and run.texts.items() <= before.texts.items():
-            return phrase(
-                "The picture before had the same texts, but ComfyUI did not keep them encoded. See its start options "
-                "--cache-lru and --cache-none."
-            )
-        return phrase("Nothing to gain while texts are new: each is encoded once.")
 
     def _acting(self, input: str, sampler: str) -> Phrase | None:
         """Return what can be tried on VAEs, or models of a sampler, of all where it has no id, and what became of it.
@@ -124,12 +107,8 @@ class RunTime:
             found.append(phrase("{what} ({day})", what=said, day=day) if day else phrase("{what}", what=said))
         found = found or [*dict.fromkeys(note for plan in plans.values() for note in plan.notes)]
         if found or not plans:
-            return reduce(_both, found) if found else None
+            return reduce(lambda one, other: phrase("{one} {other}", one=one, other=other), found) if found else None
         return _NOTHING["samplingRun"]
-
-
-def _both(first: Phrase, second: Phrase) -> Phrase:
-    return phrase("{first} {second}", first=first, second=second)
 
 
 def _part(kind: str, name: str, seconds: float, remedy: Phrase) -> Payload:

@@ -66,9 +66,6 @@ class Offer:
             "sampling_speedup": [*(steps or (1.0, 1.0, 1.0))],
             "proof_seconds": [seeds * each for seeds in (FEWEST, PICTURES)] if each else [],
             "proof_pictures": 2 * FEWEST,
-            "measured": None,
-            "picture": None,
-            "beyond": False,
             "inserts": [
                 {
                     "name": link.input,

@@ -104,7 +104,8 @@ def _draw(
         # Named anew each time: else ComfyUI would hand on what an earlier proof has drawn, which nobody has watched.
         observer = _node("_PacelineObserved", job=job, link=f"{side} {seed} {number} {secrets.token_hex(4)}")
         observer["inputs"] |= {} if after is None else {"after": after}
-        changed = _on_link(changed, link, made | {f"{name} observed {number}": observer})
+        watched = {f"{name} observed {number}": observer} if link.input == "model" else {}
+        changed = _on_link(changed, link, made | watched)
     needed = {id for end in ends for id in changed.needed(end[0])}
     seeded = [id for id in needed if seed and _draws(changed, id)]
     places = [(id, put) for id in seeded for put in SEEDS if put in changed.inputs(id)]

@@ -11,8 +11,7 @@ from torch import Tensor
 from ...measure.drawn import Drawn, TimedRun
 from ...measure.evidence import LATE, kept_levels
 from ...measure.measure import SIDES, MeasurePlan, measure
-from ...measure.picture import side_by_side
-from ...measure.quality import to_8_bit
+from ...measure.picture import side_by_side, to_8_bit
 from ...measure.replay import Sampling
 from ...measure.speedup import measure_speedup
 from ...optimizers.core.choices import Choice
@@ -54,6 +53,11 @@ class Proof:
     def seeds(self) -> int:
         """How many were drawn."""
         return len({name.split()[1] for name in self.latents})
+
+    @property
+    def pictures(self) -> int:
+        """How many it draws if the next pair is the last one."""
+        return 2 * max(FEWEST, self.seeds + 1)
 
     def judge(self, latents: Mapping[str, Latent], vae: VAE | None) -> None:
         """Say what these latents and those before show, and save the farthest pair as a picture.

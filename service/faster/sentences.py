@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...measure.expect import Probed, Range, pays_from
 from ...measure.measure import Comparison
-from ...measure.verdict_text import counted_text, late_text, of_a_seed_change, speed_text
+from ...measure.verdict import counted_text, late_text, of_a_seed_change, speed_text
 from ...optimizers.core.phrases import Phrase, data, phrase
 from ...optimizers.in_comfyui.run.reporting import Payload
 

@@ -150,7 +150,9 @@ class Server:
     """Asks the server at an address like ``http://127.0.0.1:8188``; `InvalidSetting` for any other form."""
 
     def __init__(self, address: str) -> None:
-        wrong = InvalidSetting(f"{address} is no address of a ComfyUI server.", "Write for example http://127.0.0.1:8188.")
+        wrong = InvalidSetting(
+            f"{address} is no address of a ComfyUI server.", "Write for example http://127.0.0.1:8188."
+        )
         try:
             parts = urlsplit(address)
             port = parts.port or 80

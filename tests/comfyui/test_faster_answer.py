@@ -18,17 +18,15 @@ PROMPT = plain(Path("x.safetensors"))
 def ended(
     kept: Any,
     prompt: dict[str, Any] = PROMPT,
-    texts: float = 1.0,
     loaded: bool = False,
     again: str = "",
     brief: float = 0.0,
 ) -> None:
-    """Keep a run of a workflow: seconds of encoding texts, and of nodes that are so brief that none is told of."""
+    """Keep a run of a workflow, with seconds of nodes that are so brief that none is told of."""
     from paceline.service.faster.kept_runs import Ended, kept_run
     from paceline.service.faster.workflow import Workflow
 
-    parts = {"samplingRun": {"5": 6.0}, "decoding": {"6": 2.0}, "saving": {"7": 0.01}}
-    parts |= {"textEncoding": {"3": texts}} if texts else {}
+    parts = {"samplingRun": {"5": 6.0}, "decoding": {"6": 2.0}, "saving": {"7": 0.01}, "textEncoding": {"3": 1.0}}
     parts |= {"loading": {"1": 1.0}} if loaded or again else {}
     sent = {
         "prompt_id": "one",
@@ -107,17 +105,6 @@ def test_what_is_known_of_a_part_is_said(kept):
     assert "files are read once" in rows()["loading", ""][1]
     ended(kept, again=why)
     assert rows()["loading", ""][1] == why
-
-
-def test_a_text_that_is_encoded_again_unchanged_is_told(kept):
-    ended(kept)
-    ended(kept, texts=0.0)  # kept by ComfyUI
-    ended(kept)
-    assert "Nothing to gain while texts are new" in rows()["textEncoding", ""][1]
-    ended(kept)
-    assert "The picture before had the same texts" in rows()["textEncoding", ""][1]
-    ended(kept, loaded=True)  # after a start there is nothing that could be kept
-    assert "Nothing to gain while texts are new" in rows()["textEncoding", ""][1]
 
 
 def switched(turbo: bool) -> dict[str, Any]:
@@ -199,7 +186,7 @@ def test_a_file_with_fewer_bits_beside_the_one_that_is_loaded_is_told(kept, file
 
 def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
     import comfy.model_management
-    from paceline.service.comfyui.decoding import Decoding
+    from paceline.measure.replay import Decoding
     from paceline.service.faster.levers import needless_tiles
     from paceline.service.faster.workflow import Workflow
 

@@ -43,7 +43,8 @@ class Runs:
 
     def sampling(self, prompt: Any, sampler: str = "5") -> Any:
         """Return what the chip of a sampler is told."""
-        return self.outcomes.samplings({"prompt": prompt}, self.server)[sampler]
+        self.queue.history["asked"] = {"prompt": (0, "asked", prompt, {}, [])}
+        return self.outcomes.samplings("asked", self.server)[sampler]
 
 
 @pytest.fixture
@@ -140,10 +141,11 @@ def test_a_chip_is_told_of_runs_without_our_nodes_and_of_no_other_size(runs):
         runs.ended(10.0, prompt=prompt, steps={"5": [0.5 + seed, 0.25]})
     plain_one, ours = runs.sampling(of_seed(8)), runs.sampling(with_ours(of_seed(9)))
     assert (plain_one["techniques"], ours["techniques"]) == (0, 1)
-    assert ours["off"] == plain_one["off"] == [0.5, 0.25, 2.5, 0.25]
+    assert ours["off"] == plain_one["off"] == pytest.approx({"seconds": 0.5287, "within": 3.864}, rel=1e-3)
     wide = PROMPT | {"4": PROMPT["4"] | {"inputs": PROMPT["4"]["inputs"] | {"width": 128}}}
-    assert runs.sampling(wide)["off"] == []
-    assert runs.outcomes.samplings({"prompt_id": "prompt 1"}, runs.server)["5"] == ours
+    assert runs.sampling(wide)["off"] is None
+    assert runs.outcomes.samplings("prompt 1", runs.server)["5"] == ours
+    assert runs.outcomes.samplings("unknown", runs.server) == {}
     with pytest.raises(InvalidSetting):
         runs.ended(10.0, steps={"5": [0.0]})
 
@@ -159,4 +161,5 @@ def test_a_watched_sampler_is_a_plain_one_and_so_is_one_behind_remove_optimizati
 def test_a_workflow_of_many_paths_and_one_that_goes_in_a_circle_are_described(runs):
     """Each of 60 LoRAs has two links to the one before: 2^60 paths. The fifth hangs on the sampler."""
     loras = {str(at): node("LoraLoader", model=[str(at - 1), 0], clip=[str(at - 1), 1]) for at in range(1, 61)}
-    assert runs.sampling(loras | {"5": node("KSampler", model=["60", 0], positive=["60", 1])})["work"]
+    sampled = loras | {"5": node("KSampler", model=["60", 0], positive=["60", 1])}
+    assert runs.sampling(sampled) == {"techniques": 0, "off": None}

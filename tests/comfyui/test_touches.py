@@ -6,15 +6,13 @@ Objects that ComfyUI hands us (MODEL, VAE, ...) are in the host's ``protocols.py
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 from collections.abc import Mapping
 from functools import reduce
 from importlib import import_module
 
-import pytest
 from comfy_host.paths import ROOT
-from paceline.service.comfyui.machine import NEWEST_TESTED, missing
+from paceline.service.comfyui.machine import missing
 
 # What our patches of a UNet's attention read of what they are told, as ``extra_options``.
 OPTIONS = {
@@ -128,20 +126,3 @@ def test_patches_are_told_what_we_read(studio):
     studio.sample(model, steps=1)
     assert seen
     assert not OPTIONS - set.intersection(*seen)
-
-
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [(NEWEST_TESTED, False), ("0.27.0", False), ("unknown version", False), ("0.38.1", True), ("1.0", True)],
-)
-def test_the_start_log_says_in_one_line_what_is_untested(studio, monkeypatch, caplog, version, said):
-    import comfyui_version
-    from paceline.nodes import INTERNAL, NODES, PacelineExtension
-
-    monkeypatch.setattr(comfyui_version, "__version__", version)
-    with caplog.at_level("WARNING"):
-        assert len(asyncio.run(PacelineExtension().get_node_list())) == len(NODES) + len(INTERNAL)
-    lines = [message for message in caplog.messages if message.startswith("Paceline: ComfyUI")]
-    assert len(lines) == said
-    if said:
-        assert f"ComfyUI {version} is newer than {NEWEST_TESTED}" in lines[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from comfy_host.paths import ROOT
@@ -29,5 +28,5 @@ def test_choices_name_what_there_is():
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_the_page_calls_a_choice_what_every_host_calls_it(name: str):
-    words = dict(re.findall(r'^  (\w+): "(.*)",$', (ROOT / "web/js/frontend/language.js").read_text(), re.MULTILINE))
+    words = json.loads((ROOT / "locales/en/main.json").read_text())["paceline"]
     assert (words[f"choice_{name}"], words[f"choice_{name}_why"]) == (CHOICES[name].label, CHOICES[name].sentence)

@@ -123,7 +123,7 @@ def test_latents_are_compared_where_there_are_no_pictures():
 
     found = measure(draw, MeasurePlan(STEPS, 3, warm_up=None))
     assert found.evidence.seed.rmse == pytest.approx(2**0.5), "of seeds 1, 1 and 2 apart"
-    assert found.verdict.seed_share == pytest.approx(0.25 / 2**0.5) and found.evidence.farthest.picture == 2
+    assert found.verdict.seed_share == pytest.approx(0.25 / 2**0.5) and found.evidence.worst == 1
     assert found.pictures == {} and found.evidence.repeat is None
 
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from paceline.measure.picture import comparison_sheet, difference_gain
-from paceline.measure.quality import average, distances, no_picture, seed_change, to_8_bit
+from paceline.measure.picture import (
+    average,
+    comparison_sheet,
+    difference_gain,
+    distances,
+    no_picture,
+    seed_change,
+    to_8_bit,
+)
 from paceline.optimizers.core.errors import InvalidSetting
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 from paceline.measure.evidence import Control, Evidence, share_of
-from paceline.measure.quality import Distance, distances
+from paceline.measure.picture import Distance, distances
 from paceline.measure.speedup import measure_speedup
-from paceline.measure.verdict import QUALITIES, judge
-from paceline.measure.verdict_text import fraction, of_a_seed_change
+from paceline.measure.verdict import QUALITIES, fraction, judge, of_a_seed_change
 from paceline.service.faster.kept_runs import KeptRun, slower
 
 SAME = Distance(0.0, None, 1.0)
@@ -30,7 +29,7 @@ def distance(rmse: float) -> Distance:
 
 
 def evidence(speedup=FASTER, difference=distance(0.04), same_bits=False, seed=SEED, **others) -> Evidence:  # noqa: B008
-    return Evidence(speedup, difference, same_bits, seed, **others)
+    return Evidence(speedup, [difference], same_bits, seed, **others)
 
 
 def test_the_interval_is_students():

@@ -92,7 +92,7 @@ test("a badge tells its details with the keyboard too, and its keys are no short
   badge.element.remove();
 });
 
-const PAIR = { left: "/a.png", right: "/b.png", labels: ["Baseline", "Optimized"] };
+const PAIR = { left: "/a.png", right: "/b.png", labels: ["Baseline", "Optimized"], gain: 4 };
 
 test("the slider of two pictures follows the pointer and the arrow keys, within the picture", () => {
   const viewer = new Viewer();

@@ -44,10 +44,12 @@ test("the lines are of the choice, or say why there are none", async () => {
 });
 
 test("what the workflow has of its own is switched on to look, and back", async () => {
-  open("a workflow", [4, "PrimitiveBoolean", { value: false }], [5, "LoraLoaderModelOnly", {}]);
-  const [{ widgets }, lora] = app.rootGraph.nodes;
+  open("a workflow", [4, "PrimitiveBoolean", { value: false }], [5, "LoraLoaderModelOnly", {}], [6, "VAEDecodeTiled", { tile_size: 512, temporal_size: 64 }]);
+  const [{ widgets }, lora, tiled] = app.rootGraph.nodes;
+  const sizes = () => tiled.widgets.map(({ value }) => value);
   lora.mode = 4;
-  const sets = [{ node: "4", input: "value", value: true }, { node: "5", input: "", value: true }];
+  const tiles = ["tile_size", "temporal_size"].map((input) => ({ node: "6", input, value: 4096 }));
+  const sets = [{ node: "4", input: "value", value: true }, { node: "5", input: "", value: true }, ...tiles];
   answers.look = () => answer({ levers: [{ said: said("enable_turbo takes 4 steps"), sets }, { said: said("Beside x lies y"), sets: [] }] });
   choose("fast");
   await until(() => dialog().querySelectorAll(".paceline-lever").length === 2);
@@ -57,14 +59,14 @@ test("what the workflow has of its own is switched on to look, and back", async 
   api.answers["/prompt"] = { prompt_id: "one" };
   look.click();
   await until(() => labels().join() === "Stop");
-  assert.deepEqual([widgets[0].value, lora.mode], [true, 0]);
+  assert.deepEqual([widgets[0].value, lora.mode, sizes()], [true, 0, [4096, 4096]]);
   api.tell("execution_start", { prompt_id: "one" });
   api.tell("executed", { prompt_id: "one", output: { images: [{ filename: "x.png", subfolder: "", type: "temp" }] } });
   api.tell("execution_success", { prompt_id: "one" });
   await until(() => labels().join() === "Back,Keep");
   assert.match(dialog().querySelector(".paceline-pair").textContent, /^beforeafter: /);
   press("Back");
-  assert.deepEqual([widgets[0].value, lora.mode, labels()], [false, 4, before]);
+  assert.deepEqual([widgets[0].value, lora.mode, sizes(), labels()], [false, 4, [512, 64], before]);
 });
 
 test("the files of nodes that are switched off go with the question", async () => {

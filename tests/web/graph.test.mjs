@@ -5,7 +5,6 @@ import { beforeEach, test } from "node:test";
 import { api, app, Node, open, until, wired } from "./comfyui.mjs";
 import { foldAdvanced } from "../../web/js/frontend/inputs.js";
 import { createExpandCommand, expandMenuItems, expandToolbox } from "../../web/js/frontend/expand.js";
-import { fasterMenuItems } from "../../web/js/faster/faster_command.js";
 import { executionIdOf, findNode, isOpen, ourNodes } from "../../web/js/frontend/graph.js";
 import { drawOverlay } from "../../web/js/badges/overlay.js";
 import { ActivityStore } from "../../web/js/badges/activity_store.js";
@@ -62,10 +61,6 @@ test("a preset is asked what it applies where that is not known, and a refusal i
   assert.deepEqual([expandMenuItems(sampler, store), expandToolbox(sampler), expandToolbox(ours)], [[], [], ["Paceline.Expand"]]);
 });
 
-test("only what samples offers to make a workflow faster", () => {
-  assert.deepEqual([loader, ours, sampler].map((node) => fasterMenuItems(node, {}).length), [0, 0, 1]);
-});
-
 test("a node inside of a subgraph is found by each of its places, and a wire once in each", () => {
   const inner = { ...app.rootGraph, nodes: [loader, sampler], links: app.rootGraph.links };
   for (const node of inner.nodes) node.graph = inner;
@@ -107,7 +102,8 @@ test("from afar the canvas says what nodes did, and of a subgraph what those ins
   const [alone, holder] = open("from afar", [2, "PacelineCompileUNet", {}], [7, "a subgraph", {}]);
   holder.subgraph = inner;
   app.canvas.graph = app.rootGraph;
-  drawOverlay(store);
+  const chips = new Map();
+  drawOverlay(store, chips);
   const drawn = (scale) => {
     texts.length = 0;
     app.canvas.ds.scale = scale;
@@ -121,6 +117,8 @@ test("from afar the canvas says what nodes did, and of a subgraph what those ins
   assert.deepEqual(drawn(1), ["▲ 1 failed · 1 active"]); // the others have their badges
   alone.size = [20, 100];
   assert.equal(drawn(0.5)[0], "● s…");
+  for (const id of ["2", "7:8"]) chips.set(id, { workflow: "from afar", text: id });
+  assert.deepEqual([drawn(0.5).slice(2), drawn(1).slice(1)], [["2", "7:8"], ["7:8"]]);
   app.settings["Paceline.Badges"] = false;
   assert.deepEqual(drawn(0.5), []);
   delete app.settings["Paceline.Badges"];

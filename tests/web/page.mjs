@@ -1,5 +1,6 @@
 // Imported before each test file: the module hooks, and the few globals of a browser that web/js reads.
 
+import { readFileSync } from "node:fs";
 import { register } from "node:module";
 import { parseHTML } from "../browser/node_modules/linkedom/esm/index.js";
 
@@ -38,3 +39,9 @@ Object.assign(window.HTMLElement.prototype, {
   },
 });
 Object.defineProperty(document, "baseURI", { value: "http://127.0.0.1/" });
+
+// The page has its words before it shows anything.
+const { api } = await import("./comfyui.mjs");
+const { loadWords } = await import("../../web/js/frontend/language.js");
+api.answers["/i18n"] = { en: JSON.parse(readFileSync(new URL("../../locales/en/main.json", import.meta.url))) };
+await loadWords();

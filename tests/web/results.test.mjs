@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { api, app, open, speak, until } from "./comfyui.mjs";
 import { comparisonParts } from "../../web/js/compare/comparisons.js";
-import { differences } from "../../web/js/compare/viewer.js";
 import { createOffer } from "../../web/js/faster/findings.js";
 import { createBar, profileParts } from "../../web/js/speed/speed_bars.js";
 import { createResults } from "../../web/js/badges/results.js";
@@ -29,7 +28,7 @@ const COMPARISON = {
   seconds: { baseline: [3, 3.3], optimized: [2, 2.2] }, late_levels: null, fewer_steps: null,
   difference: distance, noise_floor: { another_seed: distance }, lines: ["one step: baseline 3 s", "int8: none", "fp32_x: 1"],
   files: { pictures: { baseline: ["a", "b", "c", "d"].map(file), optimized: ["e", "f", "g", "h"].map(file) } },
-  shown: [3, 1, 2, 4], count: 4, seed_shares: [0.3, 0.2, 0.4, null], farthest: { picture: 3 },
+  shown: [3, 1, 2, 4], gains: { optimized: [1, 1, 1, 1], fewer_steps: [1, 1, 1, 1], late_levels: [1, 1, 1, 1] }, count: 4, seed_shares: [0.3, 0.2, 0.4, null], farthest: { picture: 3 },
 }; // prettier-ignore
 
 test("all pictures of a comparison are turned over, the worst first, each with its number", () => {
@@ -174,13 +173,10 @@ test("a bar has no piece that nobody could see, and says what each took", () => 
   assert.deepEqual([text("figcaption"), text("p")], ["A run: 150 s", "a note"]);
 });
 
-test("differences are amplified as far as all but a few of them have room", () => {
-  const picture = (...values) => Uint8ClampedArray.from(values.flatMap((value) => [value, 0, 0, 255]));
-  const { data, gain } = differences(picture(0, 10, 20, 30), picture(0, 12, 20, 22));
-  assert.equal(gain, 16); // 8 is the largest: 32 would be brighter than the scale
-  assert.deepEqual([...data.subarray(0, 4)], [0, 0, 4, 255]);
-  const brightness = [0, 1, 2, 3].map((at) => data[4 * at]);
-  assert.ok(brightness[3] > brightness[1] && brightness[1] > brightness[0] && brightness[2] === brightness[0]);
-  assert.equal(differences(picture(1, 2), picture(1, 2)).gain, 0);
-  assert.equal(differences(picture(0), picture(255)).gain, 1);
+test("what differs is amplified as the server says, by side", () => {
+  const gains = { optimized: [16, 8, 4, 0], fewer_steps: [2, 2, 2, 2] };
+  const { text, all } = shown(comparisonParts([{ ...COMPARISON, gains }]));
+  assert.equal(text(".paceline-layer-heat"), "Difference × 16");
+  all(".paceline-pager button")[0].click();
+  assert.equal(text(".paceline-layer-heat"), "No difference");
 });

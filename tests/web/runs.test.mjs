@@ -27,7 +27,7 @@ beforeEach(() => {
   badges.start();
   number += 1;
   open(`workflow ${number}`, ...NODES);
-  run = { prompt_id: `run ${number}`, workflow: app.rootGraph.serialize(), outcome: "running" };
+  run = { prompt_id: `run ${number}`, workflow: app.rootGraph.serialize(), running: true };
 });
 
 const says = (node, headline, state = "active", more = {}) => ({
@@ -51,7 +51,7 @@ async function begun() {
 
 test("progress, fallbacks and their details are shown, and a cancelled run's messages do not come back", async () => {
   await begun();
-  const compiling = { node: "4", phase: "tracing", headline: "compiling", seconds: 42.3, graph: 3 };
+  const compiling = { node: "4", phase: "tracing", headline: "compiling" };
   tell("paceline.compile", compiling);
   hear("5", "flash in 3 of 42", "partly", { counts: { calls: 42, fallbacks: 39 }, details: ["39 x head size 40"] });
   await shows(5, "partly: ◐flash in 3 of 42 · 39 fallbacks");

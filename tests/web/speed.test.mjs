@@ -5,7 +5,7 @@ import { beforeEach, mock, test } from "node:test";
 import { api, app, happens, open, until } from "./comfyui.mjs";
 import { startChips } from "../../web/js/speed/chips.js";
 import { keepOutcomes, renderOutcomes } from "../../web/js/speed/outcomes.js";
-import { expectOf, testPromises } from "../../web/js/faster/expected.js";
+import { expectOf } from "../../web/js/faster/expected.js";
 import { runPrompt } from "../../web/js/faster/run_prompt.js";
 import { ActivityStore } from "../../web/js/badges/activity_store.js";
 import { secondsPerStep, secondsPerStepOfHalves, Timeline } from "../../web/js/speed/timeline.js";
@@ -25,17 +25,16 @@ const picture = (width, seed, ours) => ({
 });
 
 /** What the server says of samplings, as service/outcomes.py does: a size is a work, and our node is 2. */
-function samplings({ body }) {
-  const sent = JSON.parse(body);
-  const { 3: latent, 4: sampler } = sent.prompt ?? prompts.get(sent.prompt_id);
-  const work = String(latent.inputs.width);
-  return { 4: { work, techniques: Number(sampler.inputs.model[0] === "2"), off: kept[work] ?? [] } };
+function samplings(_, route) {
+  const { 3: latent, 4: sampler } = prompts.get(route.split("=")[1]);
+  const off = kept[latent.inputs.width];
+  return { 4: { techniques: Number(sampler.inputs.model[0] === "2"), off: off ? { seconds: off, within: null } : null } };
 }
 
 function keep({ body }) {
   const { prompt_id, steps } = JSON.parse(body);
-  const { 4: { work, techniques } } = samplings({ body: JSON.stringify({ prompt_id }) });
-  if (!techniques) kept[work] = [...(kept[work] ?? []), ...steps[4]];
+  const { 3: latent } = prompts.get(prompt_id);
+  if (!samplings(null, `?prompt_id=${prompt_id}`)[4].techniques) kept[latent.inputs.width] = steps[4][0];
   return { slower: null };
 }
 
@@ -47,11 +46,11 @@ beforeEach(() => {
   timeline.listen();
   keepOutcomes(timeline);
   store = new ActivityStore();
-  showChips = startChips(timeline, store);
+  showChips = startChips(timeline, store, new Map());
   open(`speed ${(number += 1)}`, ...NODES);
   app.graphToPrompt = async () => ({ output: prompt });
   api.answers = {
-    "/paceline/run": (_, route) => ({ outcome: "running", workflow: route.endsWith("=baseline") ? {} : { ...app.rootGraph.serialize(), id: `speed ${number}` } }),
+    "/paceline/run": (_, route) => ({ running: true, workflow: route.endsWith("=baseline") ? {} : { ...app.rootGraph.serialize(), id: `speed ${number}` } }),
     "/paceline/samplings": samplings,
     "/paceline/outcomes": keep,
   };
@@ -155,12 +154,11 @@ test("the chip says how fast a sampler is, against runs without our nodes, and h
 });
 
 test("the next run with what was kept is the test of what was expected", async () => {
-  testPromises(timeline, store);
   prompt = picture(64, 1, false);
   await draw("watched", 3);
   prompt = picture(64, 1, true); // the nodes are inserted
-  await expectOf(`speed ${number}`, [1.4, 1.6, 1.8], timeline.current, ["2"]);
-  assert.equal(timeline.current.expected, undefined); // it is no test of itself
+  expectOf(`speed ${number}`, [1.4, 1.6, 1.8], timeline.current, ["2"]);
+  assert.equal(timeline.current.expected, ""); // it is no test of itself
   await draw("kept", 2);
   await until(() => timeline.current.parts[1].expected);
   assert.equal(timeline.current.expected, "expected 1.6x (1.4–1.8x), was 1.50x");
@@ -178,12 +176,11 @@ test("the next run with what was kept is the test of what was expected", async (
 });
 
 test("a run in which no node did anything is compared with nothing", async () => {
-  testPromises(timeline, store);
   prompt = picture(64, 1, false);
   await draw("plain", 3);
   await says(/^off · 3.00 s\/it$/);
   prompt = picture(64, 1, true);
-  await expectOf(`speed ${number}`, [1.4, 1.6, 1.8], timeline.current, ["2"]);
+  expectOf(`speed ${number}`, [1.4, 1.6, 1.8], timeline.current, ["2"]);
   const nothing = (state) => store.update(`speed ${number}`, "2", { activity: { state, title: "Apply ToMe", headline: "", counts: {}, details: [] } });
   await draw("idle", 6, () => nothing("inactive"));
   await says(/^no node was active · 6.00 s\/it$/);
@@ -194,11 +191,10 @@ test("a run in which no node did anything is compared with nothing", async () =>
 });
 
 test("a computed step that got slower tells of a busy machine, and of no speed-up", async () => {
-  testPromises(timeline, store);
   prompt = picture(64, 1, false);
   await draw("plain", 3);
   prompt = picture(64, 1, true);
-  await expectOf(`speed ${number}`, [1.8, 2, 2.2], timeline.current, ["2"]);
+  expectOf(`speed ${number}`, [1.8, 2, 2.2], timeline.current, ["2"]);
   const counts = { evaluations: 20, computed: 10 };
   const half = () => store.update(`speed ${number}`, "2", { activity: { state: "active", title: "Reuse Steps", headline: "", counts, details: [] } });
   await draw("busy", 4, half);
@@ -228,7 +224,7 @@ test("a run whose end was not heard is over when the connection is back", async 
   for (let value = 1; value <= 3; value++) api.tell("progress", { node: "4", value, max: 5, prompt_id: "a" }, (now += 2000));
   await says(/ · 4 s left · /);
   now += 60_000;
-  api.answers["/paceline/run"] = { workflow: { id: `speed ${number}` }, outcome: "running" };
+  api.answers["/paceline/run"] = { workflow: { id: `speed ${number}` }, running: true };
   api.tell("reconnected");
   await until(() => true);
   assert.equal(timeline.current.over, false);

@@ -17,8 +17,8 @@ from workflows import Workflows, setting, with_inputs
 
 load_pack()
 from paceline.measure.evidence import share_of  # noqa: E402
-from paceline.measure.quality import average, distances  # noqa: E402
-from paceline.measure.verdict_text import fraction, of_a_seed_change  # noqa: E402
+from paceline.measure.picture import average, distances  # noqa: E402
+from paceline.measure.verdict import fraction, of_a_seed_change  # noqa: E402
 
 FEWER_STEPS = "fewer steps"
 

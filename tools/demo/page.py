@@ -18,7 +18,7 @@ from typing import Any
 from comfy_host.client import Prompt
 from comfy_host.paths import commit
 from drawing import Drawing, in_words
-from paceline.measure.verdict_text import counted_text
+from paceline.measure.verdict import counted_text
 from PIL import Image
 from plot import plot
 

@@ -34,6 +34,8 @@ interface Comparison {
   lines: string[];
   /** Numbers of the pictures that are shown, from 1: of many, or of a long video, not all are. */
   shown: number[];
+  /** How much the difference of each of them to the baseline is amplified, by side; 0 where there is none. */
+  gains: Record<string, number[]>;
   /** How many pictures there are in all, of all seeds and batches. */
   count: number;
   /** Differences of all pictures, as shares of a seed change; null where that changes nothing. */

@@ -48,18 +48,13 @@ interface CompilePayload {
   headline: string;
   /** `headline` for other languages than English. */
   phrase: Phrase;
-  /** Since the compilation began. */
-  seconds: number;
-  /** Which graph is being compiled, from 1. */
-  graph: number;
 }
 
 /** Answer of the route `/paceline/run`, from `run_payload` in service/outcomes.py: of which workflow a prompt is. */
 interface RunPayload {
   /** As it was saved when it was queued; empty if no page made it. */
   workflow: SavedWorkflow;
-  /** `running`, `success`, `failed` or `cancelled`. */
-  outcome: string;
+  running: boolean;
 }
 
 /** Answer of the route `/paceline/faster`, from `faster_payload` in service/faster/job_store.py. */
@@ -115,14 +110,14 @@ interface Offer {
   sampling_speedup: number[];
   /** How long a proof takes, from and to; empty where the steps stay as they are: only they are proved. */
   proof_seconds: number[];
-  /** How many pictures a proof draws at least. */
+  /** How many pictures a proof draws at least, by what it has drawn. */
   proof_pictures: number;
-  /** What a proof has measured; null before one. */
-  measured: Told | null;
+  /** What a proof has measured. */
+  measured?: Told | null;
   /** Whether a picture of the proof is farther from the plain one than the choice allows. */
-  beyond: boolean;
-  /** The farthest pair of a proof; null without one. */
-  picture: SavedImage | null;
+  beyond?: boolean;
+  /** The farthest pair of a proof. */
+  picture?: SavedImage | null;
   inserts: Insert[];
 }
 
@@ -163,16 +158,20 @@ interface KeptRuns {
   runs: object[];
 }
 
-/** Answer of the route `/paceline/samplings`, from service/outcomes.py: the samplers of a prompt by execution id. */
+/** Answer of the route `/paceline/samplings`, from service/outcomes.py: the samplers of a run by execution id. */
 type Samplings = Record<string, Sampling>;
 
 interface Sampling {
-  /** Stands for what is sampled: a step of the same takes as long. */
-  work: string;
   /** How many of our nodes its steps run through. */
   techniques: number;
-  /** Seconds of a step without any, in each half of the runs that are kept. */
-  off: number[];
+  /** A step without any, by the runs that are kept. */
+  off: StepTime | null;
+}
+
+interface StepTime {
+  seconds: number;
+  /** Logarithms within which one more run would be; null where one run cannot tell. */
+  within: number | null;
 }
 
 /** The answer to a run that has ended: whether it is slower than it was. */

@@ -17,29 +17,6 @@ interface Activity extends Omit<ActivityPayload, "node" | "prompt_id" | "phrase"
   before?: string[];
 }
 
-/** What the frontend adds to litegraph's nodes; its published types leave it out. */
-interface DomWidget {
-  name: string;
-  element: HTMLElement;
-  /** Whether the workflow file has its value. */
-  serialize?: boolean;
-  label?: string;
-  onRemove?: () => void;
-}
-
-interface DomWidgetOptions {
-  /** Whether the prompt has its value. */
-  serialize: boolean;
-  hideInPanel: boolean;
-  margin: number;
-  getMinHeight: () => number;
-  getMaxHeight?: () => number;
-}
-
-interface DomWidgetHost {
-  addDOMWidget(name: string, type: string, element: HTMLElement, options: DomWidgetOptions): DomWidget;
-}
-
 /** What is known of a node of ours. */
 interface Entry {
   /** Execution id. */
@@ -65,6 +42,9 @@ interface Entry {
   /** What Optimize (Preset) last applied. */
   steps?: Step[];
 }
+
+/** What the chips of samplers say, by execution id. */
+type Chips = Map<string, { workflow: string; text: string }>;
 
 /** The open workflow in the form in which ComfyUI runs it: nodes by execution id. */
 type Prompt = Record<string, { class_type: string; inputs: Record<string, unknown> }>;
@@ -151,11 +131,12 @@ interface Wire {
   receivers: { node: LGraphNode; input: number }[];
 }
 
-/** Addresses of two pictures, and their names. */
+/** Addresses of two pictures, their names, and how much their difference is amplified. */
 interface Pair {
   left: string;
   right: string;
   labels: [string, string];
+  gain: number;
 }
 
 type Mode = "slider" | "side" | "blink" | "heat";

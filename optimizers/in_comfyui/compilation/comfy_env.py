@@ -48,9 +48,8 @@ def watch(node_id: str | None, progress: Progress | None) -> None:
         if time.monotonic() > _until:
             raise TooLong
         return
-    words = {"headline": progress.text, "phrase": data(progress.text)}
-    more = {"phase": progress.phase, "seconds": progress.seconds, "graph": progress.graph}
-    send(COMPILE_EVENT, node_id, {**words, **more})
+    told = {"phase": progress.phase, "headline": progress.text, "phrase": data(progress.text)}
+    send(COMPILE_EVENT, node_id, told)
 
 
 @cache

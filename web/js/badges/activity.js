@@ -9,12 +9,12 @@ const OURS = "Paceline";
 const READY = "ready";
 
 /** @param {CompilePayload} payload */
-export function compileActivity({ phase, headline, phrase, seconds, graph }) {
+export function compileActivity({ phase, headline, phrase }) {
   return {
     state: "working",
     title: OURS,
     headline,
-    counts: { graph, seconds: Math.round(seconds) },
+    counts: {},
     details: [phase],
     phrase,
     ...(phase !== READY && { progress: null }),

@@ -32,8 +32,6 @@ export class Badge {
   #progress = createElement("progress", { className: "paceline-badge-progress" });
   #button = createElement("button", { type: "button", className: "paceline-badge" }, this.#sign, this.#text, this.#progress);
   element = createBox("paceline-badge-row", this.#button);
-  /** @type {Entry | undefined} */
-  #entry;
   /** @type {Activity | undefined} */
   #activity;
 
@@ -54,8 +52,6 @@ export class Badge {
    * @param {LGraphNode} node
    */
   show(entry, node) {
-    if (entry === this.#entry) return;
-    this.#entry = entry;
     const activity = shownActivity(entry, node);
     if (!activity) return;
     this.#activity = activity;
@@ -71,11 +67,6 @@ export class Badge {
     else this.#progress.value = progress;
     this.#progress.ariaLabel = headlineOf(activity);
     if (this.#button.hasAttribute("aria-describedby")) this.#showDetails();
-  }
-
-  /** Show the same again, in another language. */
-  renew() {
-    this.#entry = undefined;
   }
 
   removed() {

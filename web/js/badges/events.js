@@ -6,28 +6,25 @@ import { isOurType, openWorkflow, savedWorkflow } from "../frontend/graph.js";
 import { askForRun, failureOf } from "../frontend/server.js";
 import { settingsOf } from "../frontend/saved_settings.js";
 
-/** One run of a workflow: which workflow it is, which nodes took part, and whether it has ended. */
-class Run {
-  /** @type {Set<string>} */
-  participants = new Set();
+/**
+ * @param {string} promptId
+ * @param {ActivityStore} store
+ */
+function newRun(promptId, store) {
+  // Resolves to the id of the workflow ("" if no page made it); the messages themselves do not name it.
+  const workflow = askForRun(promptId).then((found) => {
+    const id = found?.workflow.id ?? "";
+    if (found && id) store.begin(id, promptId, settingsOf(found.workflow));
+    return id;
+  });
+  /** @type {Set<string>} nodes that took part */
+  const participants = new Set();
   /** @type {Set<string>} those that have handed over something to show */
-  done = new Set();
-  over = false;
-
-  /**
-   * @param {string} promptId
-   * @param {ActivityStore} store
-   */
-  constructor(promptId, store) {
-    this.promptId = promptId;
-    /** Resolves to the id of the workflow ("" if no page made it); the messages themselves do not name it. */
-    this.workflow = askForRun(promptId).then((found) => {
-      const workflow = found?.workflow.id ?? "";
-      if (found && workflow) store.begin(workflow, promptId, settingsOf(found.workflow));
-      return workflow;
-    });
-  }
+  const done = new Set();
+  return { promptId, workflow, participants, done, over: false };
 }
+
+/** @typedef {ReturnType<typeof newRun>} Run */
 
 /**
  * @param {NodeOutput | null | undefined} output of a node
@@ -64,7 +61,7 @@ export function listen(store) {
    * @param {(workflow: string, run: Run) => void} action
    */
   const later = (promptId, action) => {
-    run ??= new Run(promptId, store); // the page was loaded during the run
+    run ??= newRun(promptId, store); // the page was loaded during the run
     const current = run;
     if (current.promptId !== promptId || current.over) return;
     queue = queue.then(async () => action(await current.workflow, current));
@@ -93,7 +90,7 @@ export function listen(store) {
   };
 
   on("execution_start", ({ prompt_id }) => {
-    run = new Run(prompt_id, store);
+    run = newRun(prompt_id, store);
   });
   on("execution_cached", ({ prompt_id, nodes }) => {
     later(prompt_id, (_, { participants }) => {
@@ -135,7 +132,7 @@ export function listen(store) {
     const current = run; // the message of its end can have been lost with the connection
     if (!current || current.over) return;
     const found = await askForRun(current.promptId);
-    if (found === undefined || found?.outcome === "running") return;
+    if (found === undefined || found?.running) return;
     end(current.promptId, (workflow, { done }) => store.stop(workflow, done, lost));
   });
   api.addEventListener("graphChanged", (event) => compareSettings(store, /** @type {CustomEvent} */ (event).detail));

@@ -12,9 +12,8 @@ import { languageChanges } from "../frontend/language.js";
  * @template Value
  * @typedef {object} View
  * @property {HTMLElement} element
- * @property {(value: Value, node: LGraphNode) => void} show called at every change; should do nothing without a new value
+ * @property {(value: Value, node: LGraphNode) => void} show called with each new value, and in another language
  * @property {(node: LGraphNode) => void} [added] called when it stands in the node
- * @property {() => void} renew called before the same value is shown again, in another language
  * @property {() => void} [removed] called when it does not stand there any more
  */
 
@@ -31,6 +30,8 @@ import { languageChanges } from "../frontend/language.js";
 export class Shown {
   /** @type {Map<LGraphNode, View<Value>>} */
   #views = new Map();
+  /** @type {WeakMap<LGraphNode, Value>} what they show */
+  #values = new WeakMap();
   #started = false;
 
   /**
@@ -47,7 +48,7 @@ export class Shown {
     this.#started = true;
     this.store.addEventListener("change", (event) => this.#changed(/** @type {CustomEvent} */ (event).detail));
     languageChanges.addEventListener("change", () => {
-      for (const view of this.#views.values()) view.renew();
+      this.#values = new WeakMap();
       this.refresh();
     });
     this.refresh();
@@ -60,7 +61,7 @@ export class Shown {
       const entry = this.store.entry(openWorkflow(), executionId);
       const value = entry && this.kind.pick(entry);
       const node = value && findNode(executionId);
-      if (value && node) this.#viewOf(node).show(value, node);
+      if (value && node) this.#show(node, value);
     }
   }
 
@@ -78,11 +79,23 @@ export class Shown {
     for (const [node, view] of this.#views) {
       if (wanted.has(node)) continue;
       this.#views.delete(node);
+      this.#values.delete(node);
       removeElement(node, this.kind.widget);
       view.removed?.();
       redraw();
     }
-    for (const [node, value] of wanted) this.#viewOf(node).show(value, node);
+    for (const [node, value] of wanted) this.#show(node, value);
+  }
+
+  /**
+   * @param {LGraphNode} node
+   * @param {Value} value that is shown once: a slider stays where the user has put it
+   */
+  #show(node, value) {
+    const view = this.#viewOf(node);
+    if (this.#values.get(node) === value) return;
+    this.#values.set(node, value);
+    view.show(value, node);
   }
 
   /** @param {LGraphNode} node */

@@ -17,35 +17,34 @@ const HEIGHT = 18;
 /** From what a user should see first to what is as it should be. */
 const ORDER = ["failed", "working", "partly", "cancelled", "stale", "waiting", "inactive", "active"];
 
-/** @returns {boolean} whether the canvas is zoomed out so far that nodes do not show their elements */
-export function isFar() {
-  return app.canvas.ds.scale < SMALL && !app.extensionManager.setting.get("Comfy.VueNodes.Enabled");
-}
+/** @typedef {[LGraphNode, {state: string, text: string}, number]} Pill a node, what is drawn above it, and in which row */
 
 /**
  * Draw with the canvas, after all nodes.
  * @param {ActivityStore} store
+ * @param {Chips} chips
  */
-export function drawOverlay(store) {
+export function drawOverlay(store, chips) {
   const { canvas } = app;
   drawOnTop((context) => {
     if (!showsBadges()) return;
-    for (const [node, activity] of pills(store)) draw(context, node, activity, canvas.ds.scale);
+    for (const [node, pill, row] of pills(store, chips)) draw(context, node, pill, canvas.ds.scale, row);
   });
   store.addEventListener("change", () => canvas.setDirty(true, false));
 }
 
 /**
  * @param {ActivityStore} store
- * @returns {[LGraphNode, {state: string, text: string}][]} what is drawn now
+ * @param {Chips} chips
+ * @returns {Pill[]} what is drawn now
  */
-function pills(store) {
+function pills(store, chips) {
   const { canvas } = app;
   const { graph } = canvas;
   const prefix = graph ? prefixOf(graph) : undefined;
   if (!graph || prefix === undefined) return [];
-  const far = isFar();
-  return graph.nodes.flatMap((node) => {
+  const far = canvas.ds.scale < SMALL && !app.extensionManager.setting.get("Comfy.VueNodes.Enabled");
+  const badges = graph.nodes.flatMap((node) => {
     const own = far && isOurType(node.type) ? [prefix + node.id] : [];
     const ids = inside(node) ? ourNodes(inside(node), `${prefix}${node.id}:`).map(({ id }) => id) : own;
     const shown = ids.flatMap((id) => shownActivity(store.entry(openWorkflow(), id), node) ?? []);
@@ -53,8 +52,16 @@ function pills(store) {
     const state = ORDER.find((name) => shown.some((activity) => activity.state === name)) ?? shown[0].state;
     const text = shown.length === 1 ? badgeText(shown[0]) : counted(shown);
     const colour = shown.every((activity) => colourOf(activity) === "on") ? "on" : state;
-    return [/** @type {[LGraphNode, {state: string, text: string}]} */ ([node, { state: colour, text }])];
+    return [/** @type {Pill} */ ([node, { state: colour, text }, 0])];
   });
+  const ofSamplers = [...chips].flatMap(([id, { workflow, text }]) => {
+    if (workflow !== openWorkflow() || !id.startsWith(prefix)) return [];
+    const [first, ...rest] = id.slice(prefix.length).split(":");
+    const node = graph.nodes.find((candidate) => String(candidate.id) === first);
+    // Above the badge of a subgraph node, which stands in the row below.
+    return node && (rest.length || far) ? [/** @type {Pill} */ ([node, { state: "", text }, Math.min(1, rest.length)])] : [];
+  });
+  return [...badges, ...ofSamplers];
 }
 
 /**
@@ -73,7 +80,7 @@ function counted(activities) {
  * @param {number} scale
  * @param {number} row above the title, from 0
  */
-export function draw(context, node, { state, text }, scale, row = 0) {
+function draw(context, node, { state, text }, scale, row) {
   const style = getComputedStyle(document.documentElement);
   const named = state === "on" ? "text" : ["active", "partly", "working", "failed"].includes(state) ? state : "inactive";
   const height = HEIGHT / scale;

@@ -19,41 +19,6 @@ export function showsOwnPictures(node) {
   return comfyClassOf(node) === "PacelineCompareModels";
 }
 
-/** @template Value */
-class Result {
-  /** @type {Value | undefined} */
-  #result;
-
-  /**
-   * @param {string} className of the element
-   * @param {(result: Value, node: LGraphNode) => HTMLElement[]} parts what is shown
-   */
-  constructor(className, parts) {
-    this.element = createBox(className);
-    this.parts = parts;
-  }
-
-  /**
-   * @param {Value} result
-   * @param {LGraphNode} node
-   */
-  show(result, node) {
-    if (this.#result === result) return; // a slider stays where the user has put it
-    this.#result = result;
-    this.element.replaceChildren(...this.parts(result, node));
-  }
-
-  /** Show the same again, in another language. */
-  renew() {
-    this.#result = undefined;
-  }
-
-  /** @param {LGraphNode} node */
-  added(node) {
-    makeRoom(node, MIN_WIDTH);
-  }
-}
-
 /**
  * @template Value
  * @param {ActivityStore} store
@@ -64,7 +29,12 @@ class Result {
  */
 function shownAs(store, name, minHeight, pick, parts) {
   const size = { margin: 8, getMinHeight: () => minHeight };
-  return new Shown(store, { widget: `$$${name}`, size, pick, create: () => new Result(name, parts) });
+  const create = () => {
+    const element = createBox(name);
+    const show = (/** @type {Value} */ result, /** @type {LGraphNode} */ node) => element.replaceChildren(...parts(result, node));
+    return { element, show, added: (/** @type {LGraphNode} */ node) => makeRoom(node, MIN_WIDTH) };
+  };
+  return new Shown(store, { widget: `$$${name}`, size, pick, create });
 }
 
 /** @param {ActivityStore} store */

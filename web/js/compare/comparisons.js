@@ -65,7 +65,7 @@ export function comparisonParts(comparisons, node) {
  */
 function pairOf({ comparison, index }, side) {
   const [left, right] = ["baseline", side].map((name) => address(comparison.files.pictures[name][index]));
-  return { left, right, labels: [words("baseline"), nameOf(comparison, side)] };
+  return { left, right, labels: [words("baseline"), nameOf(comparison, side)], gain: comparison.gains[side][index] };
 }
 
 /**

@@ -14,7 +14,7 @@ export class Viewer {
   element = createElement("figure", { className: "paceline-viewer" }, this.box);
   #images = [new Image(), new Image()];
   #labels = [createElement("span"), createElement("span")];
-  #heat = layer("heat");
+  #heat = createElement("span", { className: "paceline-viewer-label paceline-viewer-0" });
   #range = createElement("input");
   /** @type {Mode} */
   #mode = "slider";
@@ -22,7 +22,8 @@ export class Viewer {
   constructor() {
     const [left, right] = this.#images.map((image, index) => layer(index ? "right" : "left", image));
     this.#labels.forEach((label, index) => (label.className = `paceline-viewer-label paceline-viewer-${index}`));
-    this.box.append(right, left, this.#heat, createBox("paceline-viewer-line"), ...this.#labels, this.#createRange());
+    const layers = createBox("paceline-layers", right, left);
+    this.box.append(layers, layer("heat", this.#heat), createBox("paceline-viewer-line"), ...this.#labels, this.#createRange());
     for (const image of this.#images) {
       image.draggable = false;
       image.addEventListener("load", () => this.#loaded());
@@ -32,7 +33,9 @@ export class Viewer {
   }
 
   /** @param {Pair} pair */
-  show({ left, right, labels }) {
+  show({ left, right, labels, gain }) {
+    this.element.style.setProperty("--paceline-gain", String(gain));
+    this.#heat.textContent = gain ? `${words("mode_heat")} × ${gain}` : words("noDifference");
     [left, right].forEach((source, index) => {
       const image = this.#images[index];
       image.alt = this.#labels[index].textContent = labels[index];
@@ -51,7 +54,6 @@ export class Viewer {
     this.#mode = mode;
     this.element.dataset.mode = mode;
     this.#range.disabled = mode !== "slider";
-    this.#drawHeat();
   }
 
   /** @param {number} share of the box, in percent from its left, that shows the left picture */
@@ -94,17 +96,6 @@ export class Viewer {
     const { naturalWidth, naturalHeight } = left;
     this.element.style.setProperty("--paceline-aspect", String(naturalWidth / naturalHeight));
     this.element.dataset.pixels = String(Math.max(naturalWidth, naturalHeight) < SMALL);
-    this.#heat.replaceChildren(); // of other pictures
-    this.#drawHeat();
-  }
-
-  #drawHeat() {
-    const [left, right] = this.#images;
-    if (this.#mode !== "heat" || this.#heat.childElementCount || !left.naturalWidth || !right.naturalWidth) return;
-    const { canvas, gain } = heatMap(left, right);
-    const text = gain ? `${words("mode_heat")} × ${gain}` : words("noDifference");
-    const label = createElement("span", { className: "paceline-viewer-label paceline-viewer-0" }, text);
-    this.#heat.append(Object.assign(canvas, { role: "img", ariaLabel: text }), label);
   }
 }
 
@@ -114,81 +105,4 @@ export class Viewer {
  */
 function layer(name, ...content) {
   return createBox(`paceline-layer paceline-layer-${name}`, ...content);
-}
-
-/** Colours from no difference to the largest: a few of Matplotlib's "inferno" (CC0). */
-const COLOURS = [[0, 0, 4], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]];
-
-const GAINS = [64, 32, 16, 8, 4, 2, 1];
-
-/** One value in a thousand may be brighter than the scale, so that a few edges do not hide everything else. */
-const SHARE = 0.999;
-
-/**
- * @param {HTMLImageElement} one
- * @param {HTMLImageElement} other of the same size
- * @returns {{canvas: HTMLCanvasElement, gain: number}} how much the differences are amplified; 0 if there is none
- */
-export function heatMap(one, other) {
-  const { naturalWidth: width, naturalHeight: height } = one;
-  const { data, gain } = differences(pixels(one, width, height), pixels(other, width, height));
-  const canvas = createElement("canvas", { width, height });
-  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-  context.putImageData(new ImageData(data, width, height), 0, 0);
-  return { canvas, gain };
-}
-
-/**
- * @param {Uint8ClampedArray} before RGBA
- * @param {Uint8ClampedArray} after RGBA
- * @returns {{data: Uint8ClampedArray<ArrayBuffer>, gain: number}} RGBA
- */
-export function differences(before, after) {
-  const largest = new Uint8Array(before.length / 4);
-  const counts = new Uint32Array(256);
-  for (let at = 0; at < largest.length; at++) {
-    for (let value = at * 4; value < at * 4 + 3; value++) {
-      largest[at] = Math.max(largest[at], Math.abs(before[value] - after[value]));
-    }
-    counts[largest[at]]++;
-  }
-  const gain = counts[0] === largest.length ? 0 : gainFor(counts, largest.length);
-  const table = Array.from({ length: 256 }, (_, value) => colour(Math.min(1, (value * gain) / 255)));
-  const data = new Uint8ClampedArray(before.length);
-  for (let at = 0; at < largest.length; at++) data.set(table[largest[at]], at * 4);
-  return { data, gain };
-}
-
-/**
- * @param {HTMLImageElement} image
- * @param {number} width
- * @param {number} height
- * @returns {Uint8ClampedArray} RGBA
- */
-function pixels(image, width, height) {
-  const canvas = createElement("canvas", { width, height });
-  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { willReadFrequently: true }));
-  context.drawImage(image, 0, 0, width, height);
-  return context.getImageData(0, 0, width, height).data;
-}
-
-/**
- * @param {Uint32Array} counts how often each difference occurs
- * @param {number} total
- */
-function gainFor(counts, total) {
-  let seen = 0;
-  const size = counts.findIndex((count) => (seen += count) >= SHARE * total);
-  return GAINS.find((gain) => size * gain <= 255) ?? 1;
-}
-
-/**
- * @param {number} share of the whole scale
- * @returns {number[]} RGBA
- */
-function colour(share) {
-  const place = share * (COLOURS.length - 1);
-  const lower = Math.min(Math.floor(place), COLOURS.length - 2);
-  const mixed = COLOURS[lower].map((value, channel) => value + (COLOURS[lower + 1][channel] - value) * (place - lower));
-  return [...mixed.map(Math.round), 255];
 }

@@ -149,7 +149,7 @@ async function open(timeline) {
     let began = 0;
     turn();
     try {
-      waits("leverRuns", () => (began = performance.now()));
+      const begins = waits("leverRuns", () => (began = performance.now()));
       await runPrompt(await openPrompt(), pick, (share) => (bar.value = share), stop.signal, savedWorkflow(), begins);
       const seconds = (performance.now() - began) / 1000;
       done();
@@ -171,31 +171,29 @@ async function open(timeline) {
     }
   }
 
-  /** Told when what was sent leaves the queue. */
-  let begins = () => {};
-
   /**
    * Show that something runs, until its end or a stop.
    * @param {string} doing key of what is said from its beginning on
    * @param {() => void} [began]
+   * @returns {() => void} to be called when what was sent leaves the queue
    */
   function waits(doing, began = () => {}) {
     stop = new AbortController();
     text.hidden = bar.hidden = false;
     text.textContent = words("fasterWaits");
-    begins = () => {
-      began();
-      text.textContent = words(/** @type {any} */ (doing));
-    };
     bar.removeAttribute("value");
     box.replaceChildren();
     buttons.replaceChildren(createButton(words("stop"), () => stop.abort()));
+    return () => {
+      began();
+      text.textContent = words(/** @type {any} */ (doing));
+    };
   }
 
   /** Told how far a proof is. */
-  let count = proofCount(0);
+  let count = proofCount();
   const prove = createButton("", () => {
-    count = proofCount(state.offer?.proof_pictures ?? 0);
+    count = proofCount();
     void step({ do: "prove", job: state.job });
   });
 
@@ -235,12 +233,12 @@ async function open(timeline) {
   async function answered({ phase, prompt: sent, job: id, lines, time: known, offer }) {
     list.replaceChildren(...lines.map((line) => createElement("li", {}, said(line))));
     if (known) time.replaceChildren(createPictureTime(known));
-    waits(DOING[/** @type {keyof typeof DOING} */ (phase)]);
+    const begins = waits(DOING[/** @type {keyof typeof DOING} */ (phase)]);
     const next = { do: "next", job: id };
     if (phase === "proof" && offer) box.replaceChildren(createOffer(offer)); // it stays in view
     else own.replaceChildren();
     const tell = (/** @type {number} */ share, /** @type {string} */ node) => {
-      const told = phase === "proof" ? count(share, node) : { share, said: "" };
+      const told = phase === "proof" && offer ? count(share, node, offer.proof_pictures) : { share, said: "" };
       bar.value = told.share;
       if (told.said) text.textContent = told.said;
     };
@@ -269,7 +267,7 @@ async function open(timeline) {
     app.canvas.selectItems?.(nodes);
     bringIntoView(made.flatMap((one) => [...one.nodes, ...one.wire.receivers.map(({ node }) => node)]));
     app.canvas.setDirty(true, true);
-    if (watched && offer.proof_seconds.length) void expectOf(workflow, offer.sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
+    if (watched && offer.proof_seconds.length) expectOf(workflow, offer.sampling_speedup, watched, made.flatMap(({ wire, nodes }) => nodes.map((node) => wire.prefix + node.id)));
     const { job } = state;
     state = { ...state, job: "" };
     void ask(ROUTE, { do: "keep", job }).finally(() => ask(ROUTE, { do: "drop", job })).catch(() => {}); // it is remembered, for the next time

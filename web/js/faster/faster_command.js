@@ -1,7 +1,6 @@
-// Where "Make this workflow faster" is found: menu, command palette, toolbar, and the context menu of samplers.
+// Where "Make this workflow faster" is found: menu, command palette and toolbar.
 
 import { makeFaster } from "./faster.js";
-import { isOurType } from "../frontend/graph.js";
 import { words } from "../frontend/language.js";
 
 /**
@@ -23,15 +22,4 @@ export function createFasterCommand(timeline) {
  */
 export function fasterButtons(timeline) {
   return [{ icon: "pi pi-forward", tooltip: words("faster_title"), onClick: () => void makeFaster(timeline) }];
-}
-
-/**
- * @param {LGraphNode} node
- * @param {Timeline} timeline
- * @returns {MenuItems}
- */
-export function fasterMenuItems(node, timeline) {
-  const takes = (node.inputs ?? []).some(({ type }) => type === "MODEL");
-  const samples = takes && !(node.outputs ?? []).some(({ type }) => type === "MODEL") && !isOurType(node.type);
-  return samples ? [{ content: words("faster_title"), callback: () => void makeFaster(timeline) }] : [];
 }

@@ -29,16 +29,15 @@ export function createPictureTime({ sentence, parts }) {
 
 /**
  * Count the pictures of a proof, pair by pair, by the ids of its nodes (`_draw` in service/faster/prompts.py).
- * @param {number} fewest that it draws
- * @returns {(share: number, node: string) => {share: number, said: string}} told the progress of a node, says how far the proof is
+ * @returns {(share: number, node: string, total: number) => {share: number, said: string}} told the progress of a node and
+ *   how many pictures there are to be, says how far the proof is
  */
-export function proofCount(fewest) {
+export function proofCount() {
   const begun = new Set();
   const started = performance.now();
-  return (share, node) => {
-    const [picture, , seed] = / (baseline|optimized) (\d+) /.exec(node) ?? [];
+  return (share, node, total) => {
+    const [picture] = / (baseline|optimized) \d+ /.exec(node) ?? [];
     if (picture) begun.add(picture);
-    const total = Math.max(fewest, 2 * Number(seed ?? 0) + 2);
     const done = (Math.max(1, begun.size) - 1 + share) / total;
     const left = (((performance.now() - started) / 1000) * (1 - done)) / Math.max(done, 0.01);
     const said = words("proofCount").replace("%n", String(begun.size)).replace("%t", String(total)).replace("%s", number(left, ".0f"));
@@ -50,18 +49,10 @@ export function proofCount(fewest) {
  * @param {Offer} offer
  * @returns {HTMLElement}
  */
-export function createOffer(offer) {
-  return createBox("paceline-offer", createElement("strong", {}, offer.label), ...findings(offer));
-}
-
-/**
- * @param {Offer} offer
- * @returns {HTMLElement[]}
- */
-function findings({ expected, about, measured, beyond, picture }) {
+export function createOffer({ label, expected, about, measured, beyond, picture }) {
   const guess = createElement("small", { className: "paceline-expected" }, `${said(expected)}; ${said(about)}`);
-  if (!measured) return [guess];
-  const fact = createElement("small", { className: beyond ? "paceline-measured paceline-beyond" : "paceline-measured" }, said(measured));
+  const className = beyond ? "paceline-measured paceline-beyond" : "paceline-measured";
+  const fact = measured ? [createElement("small", { className }, said(measured))] : [];
   const shown = picture ? [createElement("img", { src: address(picture), alt: words("worstPicture"), title: words("worstPicture") })] : [];
-  return [fact, guess, ...shown];
+  return createBox("paceline-offer", createElement("strong", {}, label), ...fact, guess, ...shown);
 }

@@ -2,7 +2,7 @@
 
 import { app } from "../frontend/comfy.js";
 import { createBox, createButton, createElement } from "../frontend/elements.js";
-import { asOneStep, nodeAt, nodesInSubgraphs } from "../frontend/graph.js";
+import { asOneStep, nodeAt, nodesWithIds } from "../frontend/graph.js";
 import { number, said } from "../badges/headlines.js";
 import { address } from "../frontend/server.js";
 import { inputOf, sourceOf } from "./wires.js";
@@ -32,7 +32,7 @@ function widgetOf(id, input) {
 export function outerNames() {
   /** @type {Record<string, string>} */
   const names = {};
-  for (const { id, node } of nodesInSubgraphs()) {
+  for (const { id, node } of nodesWithIds().filter((one) => one.id.includes(":"))) {
     for (const { name } of node.inputs ?? []) {
       const seen = widgetOf(id, name);
       if (seen && !(node.widgets ?? []).includes(/** @type {any} */ (seen))) names[`${id}.${name}`] = seen.label || seen.name;
@@ -44,19 +44,15 @@ export function outerNames() {
 /** The mode of a node that runs. */
 const ALWAYS = 0;
 
-/** @param {Widget | undefined} widget */
-function ofWidget(widget) {
-  if (!widget) return undefined;
+/** @param {Lever["sets"][number]} set an input of a node, or with none whether the node runs */
+function placeOf({ node: id, input }) {
+  const [widget, node] = input ? [widgetOf(id, input)] : [undefined, nodeAt(id)];
   const set = (/** @type {any} */ value) => {
-    widget.value = value;
-    widget.callback?.(value);
+    if (node) node.mode = value;
+    if (widget) widget.value = value;
+    widget?.callback?.(value);
   };
-  return { before: /** @type {unknown} */ (widget.value), set };
-}
-
-/** @param {LGraphNode | undefined} node */
-function ofMode(node) {
-  return node && { before: /** @type {unknown} */ (node.mode), set: (/** @type {any} */ mode) => void (node.mode = mode) };
+  return widget || node ? { before: /** @type {unknown} */ (widget ? widget.value : node?.mode), set } : undefined;
 }
 
 /**
@@ -66,7 +62,7 @@ function ofMode(node) {
  */
 export function createLevers(levers, look) {
   return levers.map((lever) => {
-    const places = lever.sets.map(({ node, input }) => (input ? ofWidget(widgetOf(node, input)) : ofMode(nodeAt(node))));
+    const places = lever.sets.map(placeOf);
     const text = createElement("span", {}, said(lever.said));
     if (!places.length || places.includes(undefined)) return createBox("paceline-lever", text);
     const set = (/** @type {unknown[]} */ values) => {

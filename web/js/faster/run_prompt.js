@@ -60,30 +60,25 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
       end(() => (result ? resolve(result) : reject(new Error("?"))));
     };
     asked.catch((error) => end(() => reject(error)));
-    const known = async () => {
+    /** @param {Error} gone why the server knows nothing of the prompt */
+    const look = async (gone) => {
       const { prompt_id } = await asked;
       const { queue_running, queue_pending } = await ask("/queue");
-      const queued = [...queue_running, ...queue_pending].some((/** @type {unknown[]} */ [, id]) => id === prompt_id);
-      return { prompt_id, queued, ended: (await ask(`/history/${prompt_id}`))[prompt_id] };
-    };
-    const look = async () => {
-      const { prompt_id, queued, ended } = await known();
-      if (!queued && ended?.status?.status_str !== "success") {
+      const ended = (await ask(`/history/${prompt_id}`))[prompt_id];
+      if ([...queue_running, ...queue_pending].some((/** @type {unknown[]} */ [, id]) => id === prompt_id)) return;
+      if (ended?.status?.status_str !== "success") {
         const said = failureOf(ended?.status?.messages?.at(-1)?.[1] ?? {});
-        return end(() => reject(new Error(said || words("runLost"))));
+        return end(() => reject(said ? new Error(said) : gone));
       }
-      for (const output of Object.values(ended?.outputs ?? {})) shown = pick?.(/** @type {NodeOutput} */ (output)) ?? shown;
-      if (ended && (shown || !pick)) done({ prompt_id });
+      for (const output of Object.values(ended.outputs ?? {})) shown = pick?.(/** @type {NodeOutput} */ (output)) ?? shown;
+      if (shown || !pick) done({ prompt_id });
     };
-    // Of one that somebody takes out of the queue there is no other message.
-    const lookInQueue = async (/** @type {Event} */ event) => {
-      if (!(/** @type {CustomEvent} */ (event).detail)) return; // the connection is lost: see below
-      const { queued, ended } = await known();
-      if (!queued && !ended) end(() => reject(new DOMException("", "AbortError")));
-    };
-    api.addEventListener("status", (event) => void lookInQueue(event).catch(() => {}), { signal: stop.signal });
+    // Of one that somebody takes out of the queue there is no other message; without a detail the connection is lost.
+    const taken = (/** @type {any} */ { detail }) => detail && void look(new DOMException("", "AbortError")).catch(() => {});
+    api.addEventListener("status", taken, { signal: stop.signal });
     // Messages were missed; a server that was started again knows nothing of the prompt.
-    api.addEventListener("reconnected", () => void look().catch((error) => end(() => reject(error))), { signal: stop.signal });
+    const again = () => void look(new Error(words("runLost"))).catch((error) => end(() => reject(error)));
+    api.addEventListener("reconnected", again, { signal: stop.signal });
   });
 }
 

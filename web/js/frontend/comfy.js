@@ -72,11 +72,11 @@ export function createNode(type) {
  * @param {LGraphNode} node
  * @param {string} name
  * @param {HTMLElement} element
- * @param {Omit<DomWidgetOptions, "serialize" | "hideInPanel">} size
+ * @param {{margin: number, getMinHeight: () => number, getMaxHeight?: () => number}} size
  * @returns {boolean} false where the frontend cannot do it
  */
 export function addElement(node, name, element, size) {
-  const host = /** @type {DomWidgetHost} */ (/** @type {unknown} */ (node));
+  const host = /** @type {any} */ (node); // the frontend's published types leave out what it adds to LiteGraph's nodes
   if (!host.addDOMWidget) return false;
   const widget = host.addDOMWidget(name, name, element, { serialize: false, hideInPanel: true, ...size });
   widget.serialize = false;
@@ -176,9 +176,8 @@ export function hasElement(node, name) {
  * @param {string} name
  */
 export function removeElement(node, name) {
-  const widgets = /** @type {DomWidget[] | undefined} */ (/** @type {unknown} */ (node.widgets));
   const index = node.widgets?.findIndex((widget) => widget.name === name) ?? -1;
-  if (!widgets || index < 0) return;
-  widgets[index].onRemove?.();
-  widgets.splice(index, 1);
+  if (index < 0) return;
+  const [widget] = /** @type {any[]} */ (node.widgets).splice(index, 1);
+  widget.onRemove?.();
 }

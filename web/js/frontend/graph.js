@@ -163,11 +163,6 @@ export function nodesWithIds(graph, prefix) {
   return allGraphs(graph, prefix).flatMap((found) => found.graph.nodes.map((node) => ({ id: found.prefix + node.id, node })));
 }
 
-/** @returns {{id: string, node: LGraphNode}[]} the nodes in subgraphs of the open workflow, with their execution ids */
-export function nodesInSubgraphs() {
-  return nodesWithIds().filter(({ id }) => id.includes(":"));
-}
-
 /** @returns {{id: string, type: string, title: string, values: string[]}[]} samplers that are switched off, and nodes with the files that they name: they are in no prompt */
 export function bypassedNodes() {
   return nodesWithIds().flatMap(({ id, node }) => {

@@ -52,16 +52,16 @@ export function failureOf({ exception_message = "", exception_type = "", node_id
 export async function askForRun(promptId) {
   const route = `${RUN}?${new URLSearchParams({ prompt_id: promptId })}`;
   const found = await ask(route).catch(() => undefined); // offline: messages stop as well
-  return found && !found.outcome ? null : found;
+  return found && !found.workflow ? null : found;
 }
 
 /**
- * Ask what samplers sample, and how fast that was without our nodes.
- * @param {{prompt: Prompt} | {prompt_id: string}} asked
+ * Ask how fast the samplers of a run were without our nodes.
+ * @param {string} promptId
  * @returns {Promise<Samplings>} none if the server does not say
  */
-export function samplingsOf(asked) {
-  return ask(SAMPLINGS, asked).catch(() => ({}));
+export function samplingsOf(promptId) {
+  return ask(`${SAMPLINGS}?${new URLSearchParams({ prompt_id: promptId })}`).catch(() => ({}));
 }
 
 /**

@@ -1,11 +1,11 @@
 // The chip on each sampler: how fast it runs, against kept runs without our nodes, and how long it takes.
 
 import { showsBadges } from "../badges/badges.js";
-import { addElement, app, drawOnTop, hasElement, removeElement } from "../frontend/comfy.js";
+import { addElement, app, hasElement, removeElement } from "../frontend/comfy.js";
 import { createElement } from "../frontend/elements.js";
-import { nodeAt, nodesWithIds, openWorkflow, prefixOf, typeOf } from "../frontend/graph.js";
-import { draw, isFar } from "../badges/overlay.js";
+import { nodeAt, nodesWithIds, openWorkflow, typeOf } from "../frontend/graph.js";
 import { number } from "../badges/headlines.js";
+import { sampledIn, testPromise } from "../faster/expected.js";
 import { samplingsOf } from "../frontend/server.js";
 import { secondsPerStep } from "./timeline.js";
 import { words } from "../frontend/language.js";
@@ -13,39 +13,15 @@ import { words } from "../frontend/language.js";
 const WIDGET = "$$paceline-chip";
 const HEIGHT = 24;
 
-/** @typedef {WeakMap<TimedRun, Promise<Samplings>>} Asked what the server said of the samplers of runs */
-
-/**
- * What chips say where nodes do not show them: when the canvas is zoomed out, and on subgraph nodes.
- * @param {Map<string, {workflow: string, text: string}>} texts by execution id
- */
-function drawChips(texts) {
-  const { canvas } = app;
-  drawOnTop((context) => {
-    const prefix = canvas.graph ? prefixOf(canvas.graph) : undefined;
-    if (prefix === undefined || !showsBadges()) return;
-    const far = isFar();
-    for (const [id, { workflow, text }] of texts) {
-      if (workflow !== openWorkflow() || !id.startsWith(prefix)) continue;
-      const [first, ...rest] = id.slice(prefix.length).split(":");
-      const node = canvas.graph?.nodes.find((candidate) => String(candidate.id) === first);
-      // Above the badge of a subgraph node, which stands in the row below.
-      if (node && (rest.length || far)) draw(context, node, { state: "", text }, canvas.ds.scale, rest.length ? 1 : 0);
-    }
-  });
-}
-
 /**
  * @param {Timeline} timeline
  * @param {ActivityStore} store
+ * @param {Chips} texts what they say, which is drawn where nodes do not show them
  * @returns {() => void} shows again what chips have said in the open workflow, or takes them away: after it was loaded, and
  *   when badges are switched on or off
  */
-export function startChips(timeline, store) {
-  /** @type {Map<string, {workflow: string, text: string}>} */
-  const texts = new Map();
-  drawChips(texts);
-  /** @type {Asked} */
+export function startChips(timeline, store, texts) {
+  /** @type {WeakMap<TimedRun, Promise<Samplings>>} what the server says of the samplers of runs */
   const asked = new WeakMap();
   /** @type {WeakMap<LGraphNode, HTMLElement>} */
   const chips = new WeakMap();
@@ -53,14 +29,18 @@ export function startChips(timeline, store) {
   timeline.addEventListener("change", async () => {
     const run = timeline.current;
     if (!run?.parts.length) texts.clear();
-    for (const part of run?.parts.filter(({ kind }) => kind === "samplingRun") ?? []) {
-      if (secondsPerStep(part) === null || !run) continue;
-      const sampling = (await samplingsOfRun(run, asked))[part.node];
-      const idle = store.idle(run.workflow);
-      say(run, part, sampling, idle);
-      if (run.over) timeline.keep();
+    const sampled = run ? sampledIn(run) : [];
+    if (!run || !sampled.length) return;
+    if (!asked.has(run)) asked.set(run, samplingsOf(run.promptId));
+    const samplings = (await asked.get(run)) ?? {};
+    const told = run.expected !== undefined;
+    if (run.over && run.workflow && !told) testPromise(run, samplings, store);
+    for (const part of sampled) {
+      say(run, part, samplings[part.node], store.idle(run.workflow));
       show(run.workflow, part);
     }
+    if (run.over) timeline.keep();
+    if (run.expected && !told) timeline.changed(); // to the tab too
   });
 
   /**
@@ -89,17 +69,6 @@ export function startChips(timeline, store) {
 }
 
 /**
- * @param {TimedRun} run
- * @param {Asked} asked
- * @returns {Promise<Samplings>} asked once
- */
-function samplingsOfRun(run, asked) {
-  const known = asked.get(run) ?? samplingsOf({ prompt_id: run.promptId });
-  asked.set(run, known);
-  return known;
-}
-
-/**
  * @param {Part} part
  * @param {number} seconds of a step
  * @param {Sampling | undefined} sampling
@@ -109,11 +78,10 @@ function samplingsOfRun(run, asked) {
  */
 function chipText({ steps, total }, seconds, sampling, over, idle) {
   const rate = seconds < 1 ? `${number(1 / seconds, "#.3g")} it/s` : `${number(seconds, "#.3g")} s/it`;
-  const off = sampling?.off ?? [];
   const left = over || steps.length >= total ? [] : [`${Math.ceil((total - steps.length) * seconds)} s ${words("left")}`];
   if (sampling && !sampling.techniques) return [words("off"), ...left, rate].join(" · ");
   if (idle) return [words("noneActive"), ...left, rate].join(" · ");
-  const against = off.length ? againstText(off, seconds) : words("noBaseline");
+  const against = sampling?.off ? againstText(sampling.off, seconds) : words("noBaseline");
   return [against, ...left, rate].join(" · ");
 }
 
@@ -146,58 +114,36 @@ function chipOf(node, chips) {
   return element;
 }
 
-/** As many are of one run, which cannot tell how much one run differs from the next. */
-const OF_ONE_RUN = 2;
-
 /** Half of a range in logarithms from which on it says nothing. */
 const TOO_WIDE = Math.log(1.3);
 
-/** Student's t for 95 %, by degrees of freedom. */
-const STUDENT = [NaN, 12.71, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
-
 /**
- * @param {number[]} off seconds of a step without our nodes, in each half of the runs that are remembered; 1 to 10
+ * @param {StepTime} off a step without our nodes
  * @param {number} seconds of a step now
  * @returns {string} e.g. "1.62x against off"; "about 1.6x against off" with one run to compare with; between which two
  *   numbers it is, "0.87–1.12x against off", where one more run without our nodes could be as fast; that there are too
  *   few, where these numbers are far apart
  */
 export function againstText(off, seconds) {
-  const { mean, spread } = compare(off, seconds);
+  const mean = Math.log(off.seconds / seconds);
+  const { within } = off;
   const ratio = (/** @type {number} */ log, form = ".2f") => number(Math.exp(log), form);
   const against = words("againstOff");
-  if (spread === null) return `${words("about")} ${ratio(mean, "#.2g")}x ${against}`;
-  if (Math.abs(mean) > spread) return `${ratio(mean)}x ${against}`;
-  if (spread > TOO_WIDE) return words("tooFewRuns");
-  return `${ratio(mean - spread)}–${ratio(mean + spread)}x ${against}`;
+  if (within === null) return `${words("about")} ${ratio(mean, "#.2g")}x ${against}`;
+  if (Math.abs(mean) > within) return `${ratio(mean)}x ${against}`;
+  if (within > TOO_WIDE) return words("tooFewRuns");
+  return `${ratio(mean - within)}–${ratio(mean + within)}x ${against}`;
 }
 
 /**
- * @param {number[]} off as above
+ * @param {StepTime | null} off a step without our nodes
  * @param {number} seconds of a step now
  * @param {number} once seconds that compiling took
  * @param {number} steps of a run
  * @returns {string} from how many runs on compiling was worth it; "" where one more run without could be as fast
  */
 export function wonBackText(off, seconds, once, steps) {
-  if (!off.length) return "";
-  const { mean, spread } = compare(off, seconds);
-  if (mean <= (spread ?? 0)) return "";
-  const runs = Math.ceil(once / (steps * seconds * (Math.exp(mean) - 1)));
-  return words("wonBack").replace("%s", number(once, ".0f")).replace("%n", `${spread === null ? "~" : ""}${runs}`);
-}
-
-/**
- * @param {number[]} off as above
- * @param {number} seconds of a step now
- * @returns {{mean: number, spread: number | null}} logarithms: how many times as fast, and within what of it one more
- *   run without our nodes would be; null where one run cannot tell
- */
-function compare(off, seconds) {
-  const logs = off.map((time) => Math.log(time / seconds)); // a busy machine slows a step by a share of its time
-  const mean = logs.reduce((sum, log) => sum + log, 0) / logs.length;
-  if (logs.length <= OF_ONE_RUN) return { mean, spread: null };
-  const squares = logs.reduce((sum, log) => sum + (log - mean) ** 2, 0);
-  const free = logs.length - 1;
-  return { mean, spread: STUDENT[free] * Math.sqrt((squares / free) * (1 + 1 / logs.length)) }; // of one more value
+  if (!off || Math.log(off.seconds / seconds) <= (off.within ?? 0)) return "";
+  const runs = Math.ceil(once / (steps * (off.seconds - seconds)));
+  return words("wonBack").replace("%s", number(once, ".0f")).replace("%n", `${off.within === null ? "~" : ""}${runs}`);
 }

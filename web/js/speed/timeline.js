@@ -29,13 +29,9 @@ export class Timeline extends EventTarget {
 
   /** Begin to listen. */
   listen() {
-    try {
-      /** @type {TimedRun[]} */
-      const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
-      this.runs = kept.filter(({ over }) => over); // of one that goes on, this page has not heard the beginning
-    } catch {
-      this.runs = [];
-    }
+    /** @type {TimedRun[]} */
+    const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
+    this.runs = kept.filter(({ over }) => over); // of one that goes on, this page has not heard the beginning
     on("execution_start", ({ prompt_id }) => {
       this.#began = performance.now();
       const open = openWorkflow();
@@ -157,7 +153,7 @@ export class Timeline extends EventTarget {
     const { current } = this;
     if (!current || current.over) return;
     const found = await askForRun(current.promptId);
-    if (current === this.current && found !== undefined && found?.outcome !== "running") this.#close();
+    if (current === this.current && found !== undefined && !found?.running) this.#close();
   }
 
   /** Keep what is known of the runs for this page's next load. */
