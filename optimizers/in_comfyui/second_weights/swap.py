@@ -211,7 +211,6 @@ def _moved(patcher: ModelPatcher, model: BaseModel, shared: SharedBackups) -> Mo
             f"MultiGPU CFG Split has already loaded this {describe_model(patcher)} for another GPU, where its weights "
             "would stay as they are.",
             _AFTER,
-            "put MultiGPU CFG Split after this node",
         )
     clone = patcher.clone(model_override=(model, shared))
     clone.size = 0  # the weights have another size
