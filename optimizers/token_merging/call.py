@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..core.activity import Activity
@@ -21,6 +22,7 @@ from .tome_settings import TokenMergingSettings
 from .tomesd import Matching, choices, match, partition
 
 Reduction = FewerKeys | Matching
+Parts = tuple[Tensor, Tensor]
 
 OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
 OTHER_LAYER = "another node or package gave a layer other tokens than the block's (regional prompts, parts of a batch)"
@@ -68,6 +70,7 @@ class TokenCall(NotCopied):
         gains: what is known of times; ``beside``: what they depend on besides sizes.
         timed: what was timed of each block, by its name.
         merged: how the tokens of a block are merged, by its number, where its other layers ask for it.
+        parts: destinations and sources of the blocks of a level and size, by their numbers.
     """
 
     settings: TokenMergingSettings
@@ -82,6 +85,8 @@ class TokenCall(NotCopied):
     made: dict[AttentionPlace, Tensor] = field(default_factory=dict)
     missed: bool = False
     merged: dict[int, Matching] = field(default_factory=dict)
+    parts: dict[tuple[int, Size], dict[int, Parts]] = field(default_factory=dict)
+    numbers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     gains: Gains = field(default_factory=Gains)
     beside: str = ""
     timed: dict[str, Timed] = field(default_factory=dict)
@@ -141,17 +146,34 @@ class TokenCall(NotCopied):
         return True
 
     def _matching(self, block: Block, tokens: Tensor, size: Size) -> Matching:
-        settings, (rows, columns), device, offsets = self.settings, size, tokens.device, None
-        sx, sy = settings.sx, settings.sy
-        if sx > columns or sy > rows:
+        settings, (rows, columns) = self.settings, size
+        if settings.sx > columns or settings.sy > rows:
             raise InvalidSetting(
-                f"Apply ToMe: sx is {sx} and sy is {sy}, but block {block.name} has only {columns} x "
+                f"Apply ToMe: sx is {settings.sx} and sy is {settings.sy}, but block {block.name} has only {columns} x "
                 f"{rows} tokens for an image of this size.",
                 "Make sx and sy smaller, lower max_downsample, or make the image larger.",
             )
-        if settings.use_rand:
-            offsets = choices((rows // sy) * (columns // sx), sx * sy, self.step, block.number, device)
-        return match(tokens, *partition(rows, columns, sx, sy, offsets, device), settings.ratio)
+        return match(tokens, *self._parts(block, size, tokens.device), settings.ratio)
+
+    def _parts(self, block: Block, size: Size, device: torch.device) -> Parts:
+        """Return destinations and sources of a block, which are worked out for all blocks of its level at once."""
+        if is_compiling():  # what is known would be another input of its graph
+            return self._drawn(block.number, size, device)
+        level = (block.downsample, size)
+        if level not in self.parts:
+            numbers = self.numbers[block.downsample]
+            if self.settings.use_rand:
+                drawn = self._drawn(self.kept.column(numbers, device), size, device)
+                self.parts[level] = dict(zip(numbers, zip(*drawn, strict=True), strict=True))
+            else:
+                self.parts[level] = dict.fromkeys(numbers, self._drawn(0, size, device))
+        return self.parts[level][block.number]
+
+    def _drawn(self, numbers: int | Tensor, size: Size, device: torch.device) -> Parts:
+        (rows, columns), (sx, sy), offsets = size, (self.settings.sx, self.settings.sy), None
+        if self.settings.use_rand:
+            offsets = choices((rows // sy) * (columns // sx), sx * sy, self.step, numbers, device)
+        return partition(rows, columns, sx, sy, offsets, device)
 
     def attend(self, block: Block, whole: Callable[[], Any], reduced: Callable[[], Any]) -> Any:
         """Return the output of one self-attention for all tokens, of the same shape from both functions.

@@ -96,6 +96,7 @@ class Kept(NotCopied):
         self.share = 0.0
         self.slow: dict[str, float] = {}
         self._keys: dict[Hashable, FewerKeys] = {}
+        self._columns: dict[Hashable, Tensor] = {}
         self._records: dict[Hashable, PassRecord] = {}
         self._steps: tuple[Sequence[float], FullSteps] | None = None
         self._given_up = False
@@ -145,6 +146,13 @@ class Kept(NotCopied):
         if key not in self._keys:
             self._keys[key] = fewer_keys(height, width, ratio, device, even)
         return self._keys[key]
+
+    def column(self, numbers: tuple[int, ...], device: torch.device) -> Tensor:
+        """Return numbers as ``[numbers, 1]`` on a device, copied there once for the run."""
+        key = (numbers, device)
+        if key not in self._columns:
+            self._columns[key] = torch.tensor(numbers, device=device)[:, None]
+        return self._columns[key]
 
     def leave_out(self, reason: str) -> None:
         """Note why a call is made without what is kept."""
@@ -199,6 +207,7 @@ class Kept(NotCopied):
             self.drop(record)
         self._records.clear()
         self._keys.clear()
+        self._columns.clear()
 
     def lines(self) -> Iterator[str]:
         """Yield what the run came to, in words."""

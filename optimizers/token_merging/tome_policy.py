@@ -66,6 +66,9 @@ class TokenMergingPolicy(Policy, Generic[B]):
                 "block would be merged.",
                 f"Set max_downsample to auto or to one of: {', '.join(map(str, levels))}.",
             )
+        self._numbers = {
+            level: tuple(block.number for block in self.blocks if block.downsample == level) for level in levels
+        }
         self.draws = settings.use_rand and settings.merges
         self.allocating: Callable[[], AbstractContextManager[object]] = nullcontext
         self.kept, self.gains = Kept(), Gains()
@@ -120,6 +123,7 @@ class TokenMergingPolicy(Policy, Generic[B]):
         if record is not None and not full:
             self.gains.decide()
         made = kind(settings, self._levels, self.kept, activity, step, record, full, last)
+        made.numbers = self._numbers
         if record is not None:
             # Not Reuse Steps, which leaves out whole calls: with and without it, attention is as slow and must be the
             # same.
