@@ -31,7 +31,7 @@ def split(monkeypatch):
     import comfy.multigpu
 
     monkeypatch.setattr(comfy.model_management, "get_all_torch_devices", lambda exclude_current=False: DEVICES)
-    return lambda model: comfy.multigpu.create_multigpu_deepclones(model, 2, reuse_loaded=True)
+    return lambda model: comfy.multigpu.create_multigpu_deepclones(model, 2)
 
 
 def test_each_network_is_compiled_once(studio, split):
