@@ -1,6 +1,6 @@
 """How near do pictures stay with Reuse Steps, with other step caches and with fewer steps, at as many evaluations?
 
-    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only emoji|icons|icons-lumina|icons-video]
+    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only emoji|icons|icons-64|icons-lumina|icons-video]
                                      [--few]
                                      [--solvers NAME ...] [--budgets SHARE ...] [--left N ...] [--pairs N]
                                      [--guidance SCALE] [--rivals [NAME ...]] [--earlier PATH]
@@ -30,7 +30,7 @@ from pages.plots import plot
 from shared.controls import add_pairs, fewer_steps, held_out, late_levels, others, tenths
 from shared.distances import NOTES, Curve, Pairs, in_full, in_short, of_runs, over, promised
 from shared.measuring import arguments
-from shared.nodes import Apply, core_cache, reused
+from shared.nodes import Apply, core_cache, reused, tome
 from shared.record import Row, collected, report
 from shared.roof import operations
 from shared.spectrum import spectrum
@@ -38,6 +38,7 @@ from shared.trained import (
     EMOJI,
     FLOW_SOLVERS,
     ICONS,
+    ICONS_64,
     ICONS_DISTILLED,
     ICONS_LUMINA,
     ICONS_VIDEO,
@@ -51,6 +52,7 @@ LONG = (Solver("euler", "simple", 25), Solver("euler", "simple", 50))
 """Schedules as long as today's models without distillation have them."""
 WITNESSES = {
     "icons": (ICONS, (*SOLVERS, *LONG)),
+    "icons-64": (ICONS_64, (SOLVERS[1], LONG[1])),
     "icons-lumina": (ICONS_LUMINA, (*FLOW_SOLVERS, *LONG)),
     "icons-video": (ICONS_VIDEO, (*FLOW_SOLVERS, *LONG)),
 }
@@ -76,6 +78,7 @@ QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)
 THRESHOLDS = {"EasyCache": (0.05, 0.1, 0.2), "LazyCache": (0.05, 0.2)}
 RIVALS = (*THRESHOLDS, "DeepCache", "Spectrum", "bf16")
+TOKENS = "Apply ToMe"
 EVERY = (2,)
 GROWTHS = (0.0, 0.75)
 OUTER = 2
@@ -85,6 +88,7 @@ OF_RIVALS = {
     "DeepCache": "every n-th step whole; between them two blocks at each end, counted by their share of the operations",
     "Spectrum": "written from the paper, with its growth of the window (authors' default 0.75); forecasts what the "
     "network returns",
+    "Apply ToMe": "preset quality, on top of Reuse Steps; evaluations by their share of the operations, not by a clock",
 }
 
 
@@ -128,6 +132,33 @@ def deep_cache(bench: Bench, every: int, outer_share: float) -> Apply:
     return apply
 
 
+def with_tokens(bench: Bench, budget: float) -> Apply:
+    """Return what puts Apply ToMe on top of Reuse Steps; an evaluation counts by its share of a plain one's operations."""
+    from comfy.patcher_extension import WrappersMP
+
+    both = [reused(budget), tome(preset="quality")]
+    (prompt, seed), steps, counted = bench.pairs[0], bench.solver.steps, bench.counted
+
+    def put(patcher: Any) -> Any:
+        return both[1](both[0](patcher))
+
+    whole = operations(lambda: bench.sample(bench.patcher, prompt, seed, 1)) / bench.passes
+    counted.pictures = 0.0
+    reduced = operations(lambda: bench.sample(put(bench.patcher), prompt, seed, steps))
+    share = reduced / counted.pictures / whole
+
+    def count(executor: Callable[..., Any], x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        counted.pictures -= (1 - share) * len(x)
+        return executor(x, *args, **kwargs)
+
+    def apply(patcher: Any) -> Any:
+        clone = put(patcher)
+        clone.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "tokens", count)
+        return clone
+
+    return apply
+
+
 def rivals(bench: Bench) -> Iterator[tuple[str, Apply]]:
     """Yield what a user could take in the place of Reuse Steps, by name."""
     for name, thresholds in THRESHOLDS.items():
@@ -149,6 +180,8 @@ def measure(
     def tried() -> Iterator[tuple[str, Apply, float | None]]:
         yield from ((f"Reuse Steps {one:g}", reused(one), one) for one in budgets)
         yield from ((name, apply, None) for name, apply in rivals(bench) if name.split()[0] in wanted)
+        for one in budgets if TOKENS in wanted else ():
+            yield f"Reuse Steps {one:g}, {TOKENS} quality", with_tokens(bench, one), one
 
     yield from judged(bench, tried(), given, earlier)
     if "bf16" in wanted:
@@ -229,7 +262,7 @@ def together(rows: Sequence[Row]) -> Iterator[Row]:
 
 def main() -> None:
     """Measure the solvers that were asked for."""
-    options = arguments(__doc__.splitlines()[0], only=tuple(FEW), more=_more)
+    options = arguments(__doc__.splitlines()[0], only=(*WITNESSES, *FEW.keys() - WITNESSES.keys()), more=_more)
     witness, solvers = (FEW if options.few else WITNESSES)[options.only or "icons"]
     witness = replace(witness, guidance=options.guidance or witness.guidance)
     names = options.solvers or (QUICK if options.quick and not options.few else [solver.name for solver in solvers])
@@ -259,7 +292,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--budgets", nargs="+", type=float, default=BUDGETS, metavar="SHARE")
     parser.add_argument("--guidance", type=float, help="instead of the witness's own")
-    parser.add_argument("--rivals", nargs="*", choices=RIVALS, default=RIVALS, help="bf16: and another seed")
+    parser.add_argument("--rivals", nargs="*", choices=(*RIVALS, TOKENS), default=RIVALS, help="bf16: and another seed")
 
 
 if __name__ == "__main__":
