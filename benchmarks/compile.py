@@ -33,6 +33,7 @@ from shared.record import Row, collected, kept, report
 
 # isort: split
 from comfy_host import checkpoints, in_process, transformers
+from comfy_host.pack import load_nodes
 from shared.stack_variants import LARGE
 from shared.unets import unet
 
@@ -195,6 +196,7 @@ def first_image(model: str, variant: str, user: Path, threads: int, quick: bool,
         import folder_paths
 
         folder_paths.set_user_directory(str(user))  # in which Compile UNet keeps compiled code
+        load_nodes()  # as ComfyUI does at its start
         plain, compiled = in_comfyui(model, variant, backend, quick, steps)
     expected, taken = plain(), []
     for _ in range(3):
