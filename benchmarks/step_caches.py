@@ -1,6 +1,6 @@
 """How near do pictures stay with Reuse Steps, with other step caches and with fewer steps, at as many evaluations?
 
-    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only emoji|icons|icons-64|icons-lumina|icons-video]
+    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only MODEL]
                                      [--few]
                                      [--solvers NAME ...] [--budgets SHARE ...] [--left N ...] [--pairs N]
                                      [--guidance SCALE] [--rivals [NAME ...]] [--earlier PATH]
@@ -133,7 +133,7 @@ def deep_cache(bench: Bench, every: int, outer_share: float) -> Apply:
 
 
 def with_tokens(bench: Bench, budget: float) -> Apply:
-    """Return what puts Apply ToMe on top of Reuse Steps; an evaluation counts by its share of a plain one's operations."""
+    """Return what puts Apply ToMe on top of Reuse Steps; evaluations count by their share of the plain operations."""
     from comfy.patcher_extension import WrappersMP
 
     both = [reused(budget), tome(preset="quality")]
