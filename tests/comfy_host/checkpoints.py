@@ -126,11 +126,7 @@ def smallest_controlnet() -> Any:
 
 
 def sdxl_layout(
-    width: int = 64,
-    seed: int = 0,
-    head_channels: int = 32,
-    context: int = 2048,
-    dtype: torch.dtype = torch.float32,
+    width: int = 64, seed: int = 0, head_channels: int = 32, context: int = 2048, dtype: torch.dtype = torch.float32
 ) -> Any:
     """Return a MODEL with SDXL's 70 self-attention blocks, narrow, without a file.
 

@@ -176,10 +176,7 @@ def test_a_random_life(seed: int) -> None:
 
 
 EXACT = 2e-5
-SETTINGS = {
-    "fused": (FuseQKV(), EXACT),
-    "int8": (QuantizeInt8(include="*"), 0.08),
-}
+SETTINGS = {"fused": (FuseQKV(), EXACT), "int8": (QuantizeInt8(include="*"), 0.08)}
 
 
 def add_lora(pipe: Any) -> None:

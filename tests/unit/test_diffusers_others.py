@@ -98,8 +98,7 @@ DONE: list[tuple[Any, Callable[[Any], None], float, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("setting", "change", "far", "said"),
-    often([DONE[0], *DONE[2:5], *DONE[7:11], *DONE[12:]], DONE, several=True),
+    ("setting", "change", "far", "said"), often([DONE[0], *DONE[2:5], *DONE[7:11], *DONE[12:]], DONE, several=True)
 )
 def test_it_is_done_as_to_a_plain_pipeline(setting: Any, change: Callable[[Any], None], far: float, said: str) -> None:
     name = "flux" if change is other_backend else "sd15"
