@@ -61,7 +61,7 @@ def pruned(pipe: Any) -> None:
 
 
 def offloaded(pipe: Any) -> None:
-    add_hook_to_module(pipe.unet, AlignDevicesHook("cpu", io_same_device=True))
+    hook_of_accelerate(pipe.unet)
 
 
 def adapted(pipe: Any) -> None:
@@ -134,6 +134,11 @@ def hook_of_diffusers(unet: Any) -> Callable[[], None]:
     return lambda: registry.remove_hook("own") or delattr(unet, "_diffusers_hook")
 
 
+def hook_of_accelerate(unet: Any) -> Callable[[], None]:
+    add_hook_to_module(unet, AlignDevicesHook("cpu", io_same_device=True))
+    return lambda: remove_hook_from_module(unet) and None
+
+
 def prepared(unet: Any) -> Callable[[], None]:
     """As ``Accelerator.prepare`` does it."""
     unet._original_forward = unet.forward
@@ -141,10 +146,12 @@ def prepared(unet: Any) -> Callable[[], None]:
     return lambda: extract_model_from_parallel(unet, keep_fp32_wrapper=False) and None
 
 
-WRAPPED = [(prepared, ""), *product((own_wrapper, hook_of_diffusers), ("", "optimized anew", "restored and optimized"))]
+MEANWHILE = ("", "optimized anew", "restored and optimized")
+WRAPPED = [(prepared, ""), *product((own_wrapper, hook_of_diffusers, hook_of_accelerate), MEANWHILE)]
+OFTEN = [(prepared, ""), (own_wrapper, MEANWHILE[2]), (hook_of_diffusers, ""), (hook_of_accelerate, MEANWHILE[2])]
 
 
-@pytest.mark.parametrize(("wrap", "meanwhile"), often([*WRAPPED[:1], *WRAPPED[3:5]], WRAPPED, several=True))
+@pytest.mark.parametrize(("wrap", "meanwhile"), often(OFTEN, WRAPPED, several=True))
 def test_what_is_wrapped_and_taken_off_again_leaves_ours_on(wrap: Callable[[Any], Any], meanwhile: str) -> None:
     pipeline, unet = small("sd15"), small("sd15").denoiser
     pipeline.pipe.register_modules(unet=unet)

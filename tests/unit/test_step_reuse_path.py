@@ -18,20 +18,21 @@ def run_of(budget=1.0):
     return ReuseRun(rule, torch.Size((1, 4, 8, 8)), Blocks(torch.nn.Identity()), AttentionRoute(SamplingRun(), {}))
 
 
-def ask(run, x, sigma):
+def ask(run, x, sigma, asked=True):
     """Make one evaluation as ComfyUI does; return how it was made."""
     run.begin(sigma, x, ())
     guided = x / (1 + sigma**2) + 0.5
-    (guided,) = run.passes(["positive"], x, lambda: [guided])
+    if asked:
+        (guided,) = run.passes(["positive"], x, lambda: [guided])
     given = run.end(guided)
     return run.rule.skips, given
 
 
-def down(run, x, levels, change=None):
+def down(run, x, levels, change=None, **asked):
     """Follow Euler down ``levels``; ``change(x, number)`` is made between two steps."""
     actions = []
     for number, (sigma, ahead) in enumerate(zip(levels, levels[1:], strict=False)):
-        action, given = ask(run, x, sigma)
+        action, given = ask(run, x, sigma, **asked)
         actions.append(action)
         x = x * (ahead / sigma) + given * (1 - ahead / sigma)
         x = x if change is None else change(x, number)
@@ -68,3 +69,10 @@ def test_noise_that_a_known_sampler_adds_makes_the_rule_careful():
         forecasts[name] = down(run, noise(), LEVELS, change)[0].count(True)
         assert (MOVED in run.rule.outcome.notes) == (run.rule.outcome.measured is False) == (name == "noisy")
     assert forecasts["noisy"] < forecasts["plain"]
+
+
+def test_an_evaluation_for_which_nobody_asked_the_passes_is_no_forecast():
+    """Another node may answer it without us; then the network was not left out by Reuse Steps."""
+    run = run_of()
+    actions, _ = down(run, noise(), LEVELS, asked=False)
+    assert run.rule.outcome.forecast == 0 and run.rule.outcome.computed == len(actions) == 20
