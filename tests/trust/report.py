@@ -50,7 +50,8 @@ def render(parts: Mapping[str, Found], before: str = "") -> str:
 def write(folder: Path) -> None:
     """Write the document from the JSON files in ``folder``, one for each part."""
     files = {name: folder / f"{name}.json" for name in TITLES}
-    parts = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    found = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    parts = {name: one for name, one in found.items() if "rows" in one}  # no results of an older form
     before = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else ""
     DOCUMENT.write_text(render(parts, before), encoding="utf-8")
 

@@ -159,6 +159,7 @@ def test_layout_masks_scale_and_groups_are_those_that_the_package_takes(package,
     if "." in module:
         package(module.partition(".")[0], "")
     package(module, source)
+    assert probe_backend(on_cpu(backend), "cpu", torch.float32, head_dims[-1]).function
     function = BACKENDS[backend].load()
     for head_dim, mask, half in product(head_dims, MASKS[:1] if UNMASKED in limits else MASKS, (False, True)):
         dtype = torch.float16 if half else torch.float32
