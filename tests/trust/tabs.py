@@ -109,7 +109,7 @@ class Tabs:
         self.page, self.problems, self.looks = page, list[str](), 0
         pass_greetings(page.base_url, **{"Comfy.Extension.Disabled": ["Paceline"]})
         self.plain = self._open("1", "plain")
-        self._start(self.plain, 10**6)
+        self._start(self.plain, 10**6 + 1)  # else the first tab samples nothing: ComfyUI has its picture
         self._end(self.plain)
         pass_greetings(page.base_url, **{"Comfy.Extension.Disabled": []})
         self.tabs = [self._open("1", "first"), self._open("8", "second")]
