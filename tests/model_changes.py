@@ -103,22 +103,11 @@ MODEL_CHANGES = {
 }
 
 
-def control_net(unet: dict[str, Any]) -> Any:
-    """A ControlNet with random weights for a UNet of Stable Diffusion 1.5's layout."""
-    import comfy.cldm.cldm
-    import comfy.controlnet
-    from comfy_host import checkpoints, weights
-
-    not_its_own = ("out_channels", "transformer_depth_output")
-    config = {key: unet[key] for key in checkpoints.SD15_CONFIG if key in unet and key not in not_its_own}
-    network = comfy.cldm.cldm.ControlNet(**config, num_heads=4, hint_channels=3, dtype=torch.float32, device="cpu")
-    weights.fill(network, seed=3)
-    return comfy.controlnet.ControlNet(network, load_device=torch.device("cpu"))
-
-
 def controlnet(studio) -> dict[str, Any]:
     """A narrow ControlNet on the positive pass only."""
-    control = control_net(studio.model.model.model_config.unet_config)
+    from comfy_host.checkpoints import fitting_controlnet
+
+    control = fitting_controlnet(studio.model.model.model_config.unet_config)
     hint = torch.rand(1, 3, 192, 128, generator=torch.Generator().manual_seed(1))
     context, details = studio.positive[0]
     options = {"control": control.set_cond_hint(hint, 1.0, (0.0, 1.0)), "control_apply_to_uncond": False}

@@ -206,16 +206,24 @@ UNTIL_CLEAR = (9, 3)
 def judge_planted(runs: int) -> dict[str, Any]:
     """Judge each fault ``runs`` times, times on each machine with each number of rounds; return what was found."""
     started = time.monotonic()
-    times = {name: {f"{gain:.2f}": _times(name, gain, runs) for gain in FALSE} for name in MACHINES}
-    clear = {name: {f"{gain:.2f}": _times(name, gain, runs, UNTIL_CLEAR) for gain in FALSE} for name in MACHINES}
-    pictures = {name: sum(not right(seed) for seed in range(runs)) for name, right in FAULTS.items()}
-    minutes = (time.monotonic() - started) / 60
-    found = {"times": times, "until_clear": clear, "pictures": pictures}
-    return {"runs": runs, "rounds": ROUNDS, **found, "minutes": minutes}
+    plans = tuple((rounds, 0) for rounds in ROUNDS)
+    rounds = (
+        f"Shares of {runs:,} verdicts for each of {', '.join(map(str, ROUNDS))} rounds together, on a model that is"
+    )
+    clear = "The same from 3 rounds on, up to 9 until the time is clear"
+    above = "\n\n".join((rounds, _table(runs, plans), clear, _table(runs, (UNTIL_CLEAR,))))
+    rows = [(f"{name}: wrong verdicts of {runs:,}", sum(not right(seed) for seed in range(runs)))
+            for name, right in FAULTS.items()]  # fmt: skip
+    return {"rows": rows, "wrong": [], "minutes": (time.monotonic() - started) / 60, "above": above}
 
 
-def _times(machine: str, gain: float, runs: int, *plans: tuple[int, int]) -> dict[str, int]:
-    given = plans or tuple((rounds, 0) for rounds in ROUNDS)
-    found = sum((verdicts(gain, most, machine, runs, least) for most, least in given), Counter[str]())
-    wrong = sum(found[state] for state in FALSE[gain])
-    return {"wrong": wrong, "uncertain": found["unknown"], "of": found.total()}
+def _table(runs: int, plans: tuple[tuple[int, int], ...]) -> str:
+    lines = ["| machine | as fast | 3 % faster | 3 % slower |", "|---|---:|---:|---:|"]
+    for machine in MACHINES:
+        cells = []
+        for gain in FALSE:
+            found = sum((verdicts(gain, most, machine, runs, least) for most, least in plans), Counter[str]())
+            wrong = sum(found[state] for state in FALSE[gain]) / found.total()
+            cells.append(f"{wrong:.1%} false, {found['unknown'] / found.total():.0%} not certain")
+        lines.append(f"| {machine} | {' | '.join(cells)} |")
+    return "\n".join(lines)

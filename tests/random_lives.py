@@ -171,7 +171,7 @@ def main() -> int:
             print(f"seed {seed}, {life.name}: WRONG: {life.wrong}", *life.events, sep="\n    ", flush=True)
         if given.json:
             minutes = (time.perf_counter() - begun) / 60
-            given.json.write_text(json.dumps({**found(lives), "first": given.first, "minutes": minutes}, indent=1))
+            given.json.write_text(json.dumps({**found(lives), "minutes": minutes}, indent=1))
     print(json.dumps(found(lives), indent=1))
     return any(one.wrong for one in lives)
 
@@ -179,13 +179,14 @@ def main() -> int:
 def found(lives: list[Life]) -> dict[str, Any]:
     """Return what came of lives, for a person and for docs/TRUST.md."""
     events = Counter(re.split(r"\(| of |: ", event)[0] for life in lives for event in life.events)
-    return {
-        "pipelines": len(lives),
-        "pictures": sum(one.drawn for one in lives),
-        "refusals": sum(one.refused for one in lives),
-        "events": dict(events.most_common()),
-        "wrong": [{"seed": one.seed, "problems": [one.wrong]} for one in lives if one.wrong],
-    }
+    rows = [
+        ("Pipelines", f"{len(lives)}, from seed {lives[0].seed}"),
+        ("pictures drawn", sum(one.drawn for one in lives)),
+    ]
+    rows += [(f"events: {name}", count) for name, count in events.most_common()]
+    rows += [("of the calls of `optimize`, refused in one of our sentences", sum(one.refused for one in lives))]
+    wrong = [f"seed {one.seed}: {one.wrong}" for one in lives if one.wrong]
+    return {"tried": f"{len(lives)} pipelines", "rows": [*rows, ("wrong", len(wrong))], "wrong": wrong}
 
 
 if __name__ == "__main__":

@@ -41,16 +41,24 @@ def sample(solver, predict, skip=(), correct=False, levels=LEVELS, moved=None, m
     return x
 
 
-def drive(rule, predict, levels=LEVELS, blend=None):
-    """Run Euler with a ``Rule`` around ``predict(x, sigma)``; return its actions and the latent."""
-    x, actions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * levels[0], []
-    for level in levels[:-1]:
+def drive(rule, predict, levels=LEVELS, blend=None, x=None, solver="euler", moved=None, refused=False):
+    """Run a solver with a rule around ``predict(x, sigma)``; return its actions and the latent.
+
+    ``moved(x, number)`` changes the latent after each step; what is ``refused`` is computed all the same.
+    """
+    if x is None:
+        x = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * levels[0]
+    actions, last, before = [], None, None
+    for number, level in enumerate(levels[:-1]):
         place = rule.place_of(level)
         actions.append(rule.begin(place))
         assert rule.skip_at(place) == rule.skip_at(place) == rule.skip  # to ask changes nothing
-        found = rule.forecast(x) if rule.skips else predict(x, place.sigma)
-        found = rule.end(x, found, blend)
-        x = x * (place.ahead / place.sigma) + found * (1 - place.ahead / place.sigma)
+        if refused:
+            rule.compute()
+        given = rule.end(x, rule.forecast(x) if rule.skips else predict(x, level), blend)
+        update = SAMPLERS[solver].update(place, last)
+        x = update.keep * x + update.now * given + (update.before * before if update.before else 0.0)
+        x, last, before = (x if moved is None else moved(x, number)), place, given
     rule.read()
     return actions, x
 

@@ -102,33 +102,31 @@ def smallest_unet(
     return _patcher(_base_model(_narrow(), config, dtype, "cpu"), seed)
 
 
-def smallest_controlnet() -> Any:
-    """Return a CONTROL_NET that fits :func:`smallest_unet`."""
+def fitting_controlnet(unet: dict[str, Any], seed: int = 3) -> Any:
+    """Return a CONTROL_NET with random weights for a UNet of SD1.5's layout, of which this is the configuration."""
     import comfy.cldm.cldm
     import comfy.controlnet
     import comfy.model_management
     import comfy.ops
 
-    without = ("out_channels", "transformer_depth_output")
-    config = smallest_unet().model.model_config.unet_config
-    network = comfy.cldm.cldm.ControlNet(
-        **{name: config[name] for name in SD15_CONFIG if name in config and name not in without},
-        num_heads=4,
-        hint_channels=3,
-        dtype=torch.float32,
-        device="cpu",
-        operations=comfy.ops.disable_weight_init,
-    )
-    fill(network, seed=0)
+    of_its_own = {"num_heads": 4, "hint_channels": 3, "operations": comfy.ops.disable_weight_init}
+    network = comfy.cldm.cldm.ControlNet(**_of_a_controlnet(unet), **of_its_own, dtype=torch.float32, device="cpu")
+    fill(network, seed)
     return comfy.controlnet.ControlNet(network.eval(), load_device=comfy.model_management.get_torch_device())
 
 
+def _of_a_controlnet(unet: dict[str, Any]) -> dict[str, Any]:
+    without = ("out_channels", "transformer_depth_output")
+    return {name: unet[name] for name in SD15_CONFIG if name in unet and name not in without}
+
+
+def smallest_controlnet() -> Any:
+    """Return a CONTROL_NET that fits :func:`smallest_unet`."""
+    return fitting_controlnet(smallest_unet().model.model_config.unet_config, seed=0)
+
+
 def sdxl_layout(
-    width: int = 64,
-    seed: int = 0,
-    head_channels: int = 32,
-    context: int = 2048,
-    dtype: torch.dtype = torch.float32,
+    width: int = 64, seed: int = 0, head_channels: int = 32, context: int = 2048, dtype: torch.dtype = torch.float32
 ) -> Any:
     """Return a MODEL with SDXL's 70 self-attention blocks, narrow, without a file.
 
@@ -207,12 +205,9 @@ def controlnet(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float
     """Write a ControlNet that fits ``sd15`` in the original (cldm) format and return its path."""
     import comfy.cldm.cldm
 
-    config = {key: value for key, value in _IN_FILES.items() if key not in ("out_channels",)}
-    config.pop("transformer_depth_output")
+    sizes = {**_of_a_controlnet(_IN_FILES), "num_heads": 8, "hint_channels": 3}
     with torch.device("meta"):
-        shapes = comfy.cldm.cldm.ControlNet(
-            **config, num_heads=8, hint_channels=3, dtype=dtype, device="meta"
-        ).state_dict()
+        shapes = comfy.cldm.cldm.ControlNet(**sizes, dtype=dtype, device="meta").state_dict()
     tensors = random_state_dict(shapes, seed, dtype, lambda name: 0.1 if "zero_convs" in name else unet_gain(name))
     return save(tensors, Path(path))
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import prompts
+import report
 from comfy_host.client import ComfyClient, PromptFailed
 from executing import node
 from hosting import trust_server
@@ -257,7 +258,7 @@ def _short(value: object) -> str:
 def give_bad_inputs(minutes: float) -> dict[str, Any]:
     """Run all cases that there is time for, and return what was found, for the table in docs/TRUST.md."""
     answers: Counter[str] = Counter()
-    unclear: list[dict[str, str]] = []
+    wrong: list[str] = []
     started = time.monotonic()
     with trust_server([]) as server, server.client() as client:
         cases = Cases(client.object_info())
@@ -271,14 +272,9 @@ def give_bad_inputs(minutes: float) -> dict[str, Any]:
             except Exception as error:  # the server is gone, or hangs
                 kind, message = "unclear", f"{type(error).__name__}: {error}"
             answers[kind] += 1
-            took = time.monotonic() - begun
             if kind == "unclear":
-                unclear.append({"node": case.node, "what": case.what, "message": message, "seconds": f"{took:.1f}"})
-                print(f"{kind}: {case.node}: {case.what} ({took:.1f} s): {message}", flush=True)
-    return {
-        "cases": sum(answers.values()),
-        "possible": len(everything),
-        "answers": dict(answers),
-        "unclear": unclear,
-        "minutes": (time.monotonic() - started) / 60,
-    }
+                wrong.append(f"{case.node}: {case.what} ({time.monotonic() - begun:.1f} s): {message}")
+                print(f"{kind}: {wrong[-1]}", flush=True)
+    rows = [("Cases given", f"{answers.total()} of {len(everything)} that there are")]
+    rows += [(kind, str(count)) for kind, count in sorted({"unclear": 0, **answers}.items())]
+    return report.result(f"{answers.total():,} inputs", rows, wrong, started)

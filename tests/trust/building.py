@@ -11,6 +11,7 @@ from tables import UNETS
 if TYPE_CHECKING:
     from graphs import Graph
 
+SAMPLERS = ("euler", "euler", "dpmpp_2m", "heun", "lcm", "ddim", "uni_pc", "euler_ancestral")
 Prompt = dict[str, dict[str, Any]]
 Link = list[Any]
 
@@ -86,14 +87,12 @@ class Builder:
         draw = random.Random(f"sampler {self.graph.seed}")
         chosen = {
             "seed": 7,
+            "denoise": 1.0,
             "steps": draw.choice([2, 2, 3, 4]),
             "cfg": draw.choice([7.0, 7.0, 4.0, 1.0]),
-            "sampler_name": draw.choice(
-                ["euler", "euler", "dpmpp_2m", "heun", "lcm", "ddim", "uni_pc", "euler_ancestral"]
-            ),
-            "scheduler": draw.choice(["normal", "karras", "simple", "sgm_uniform"]),
-            "denoise": 1.0,
         }
+        chosen["sampler_name"] = draw.choice(SAMPLERS)
+        chosen["scheduler"] = draw.choice(["normal", "karras", "simple", "sgm_uniform"])
         links = {"model": model, **self.passes, "latent_image": latent}
         return [self.add("KSampler", **{**links, **chosen, **changes, **self.sampling}), 0]
 
@@ -124,12 +123,8 @@ class Builder:
         return self._custom(model, self.latent(noise=False), sigmas=sigmas)
 
     def _resizing(self, draw: random.Random) -> Link:
-        settings = {
-            "scale_ratio": draw.choice([1.5, 2.0]),
-            "scale_steps": draw.choice([3, 5]),
-            "upscale_method": "bilinear",
-        }
-        sampler = [self.add("SamplerLCMUpscale", **settings), 0]
+        settings = {"scale_ratio": draw.choice([1.5, 2.0]), "scale_steps": draw.choice([3, 5])}
+        sampler = [self.add("SamplerLCMUpscale", **settings, upscale_method="bilinear"), 0]
         return self._custom(self.model(), self.latent(noise=False), sampler=sampler)
 
     def _one_for_two(self, draw: random.Random) -> Link:
@@ -156,23 +151,11 @@ class Builder:
     def _regional(self, draw: random.Random) -> Link:
         if draw.random() < 0.5:
             mask = [self.add("TrustMask", upper=True), 0]
-            area = self.add(
-                "ConditioningSetMask",
-                conditioning=self.third,
-                mask=mask,
-                strength=1.0,
-                set_cond_area=draw.choice(["default", "mask bounds"]),
-            )
+            place = {"mask": mask, "strength": 1.0, "set_cond_area": draw.choice(["default", "mask bounds"])}
+            area = self.add("ConditioningSetMask", conditioning=self.third, **place)
         else:
-            area = self.add(
-                "ConditioningSetAreaPercentage",
-                conditioning=self.third,
-                width=0.5,
-                height=1.0,
-                x=0.0,
-                y=0.0,
-                strength=0.8,
-            )
+            place = {"width": 0.5, "height": 1.0, "x": 0.0, "y": 0.0, "strength": 0.8}
+            area = self.add("ConditioningSetAreaPercentage", conditioning=self.third, **place)
         both = self.add("ConditioningCombine", conditioning_1=self.positive, conditioning_2=[area, 0])
         return self.sampled(self.model(), self.latent(noise=False), positive=[both, 0])
 
@@ -187,72 +170,34 @@ class Builder:
         return self.sampled(self.model(1), first, denoise=0.5)
 
     def _advanced(self, draw: random.Random) -> Link:
-        common = {
-            "noise_seed": 7,
-            "steps": 4,
-            "cfg": 5.0,
-            "sampler_name": "euler",
-            "scheduler": "normal",
-            **self.passes,
-            **self.sampling,
-        }
+        common = {"noise_seed": 7, "steps": 4, "cfg": 5.0, "sampler_name": "euler", "scheduler": "normal"}
+        common |= {**self.passes, **self.sampling}
         half = common["steps"] // 2
-        first = self.add(
-            "KSamplerAdvanced",
-            model=self.model(),
-            latent_image=self.latent(noise=False),
-            add_noise="enable",
-            start_at_step=0,
-            end_at_step=half,
-            return_with_leftover_noise="enable",
-            **common,
-        )
-        second = self.add(
-            "KSamplerAdvanced",
-            model=self.model(1),
-            latent_image=[first, 0],
-            add_noise="disable",
-            start_at_step=half,
-            end_at_step=10000,
-            return_with_leftover_noise="disable",
-            **common,
-        )
-        return [second, 0]
+        first = {"add_noise": "enable", "start_at_step": 0, "end_at_step": half, "return_with_leftover_noise": "enable"}
+        last = {"add_noise": "disable", "start_at_step": half, "end_at_step": 10000}
+        last |= {"return_with_leftover_noise": "disable"}
+        model, latent = self.model(), self.latent(noise=False)
+        begun = self.add("KSamplerAdvanced", model=model, latent_image=latent, **first, **common)
+        return [self.add("KSamplerAdvanced", model=self.model(1), latent_image=[begun, 0], **last, **common), 0]
 
     def _guided(self, guider: Link, model: Link) -> Link:
         chosen = {"scheduler": "simple", "steps": 3, "sampler_name": "euler", **self.sampling}
         schedule = {name: chosen[name] for name in ("scheduler", "steps")}
-        sigmas = [self.add("BasicScheduler", model=model, denoise=1.0, **schedule), 0]
-        noise = self.add("RandomNoise", noise_seed=7)
-        sampler = self.add("KSamplerSelect", sampler_name=chosen["sampler_name"])
-        done = self.add(
-            "SamplerCustomAdvanced",
-            noise=[noise, 0],
-            guider=guider,
-            sampler=[sampler, 0],
-            sigmas=sigmas,
-            latent_image=self.latent(noise=False),
-        )
-        return [done, 0]
+        links = {"sigmas": [self.add("BasicScheduler", model=model, denoise=1.0, **schedule), 0]}
+        links["noise"] = [self.add("RandomNoise", noise_seed=7), 0]
+        links["sampler"] = [self.add("KSamplerSelect", sampler_name=chosen["sampler_name"]), 0]
+        links["latent_image"] = self.latent(noise=False)
+        return [self.add("SamplerCustomAdvanced", guider=guider, **links), 0]
 
     def _guider(self, draw: random.Random) -> Link:
         model = self.model()
-        guider = self.add("CFGGuider", model=model, **self.passes, cfg=4.0)
-        return self._guided([guider, 0], model)
+        return self._guided([self.add("CFGGuider", model=model, **self.passes, cfg=4.0), 0], model)
 
     def _dual_cfg(self, draw: random.Random) -> Link:
         model = self.model()
-        guider = self.add(
-            "DualCFGGuider",
-            model=model,
-            cond1=self.positive,
-            cond2=self.third,
-            negative=self.passes["negative"],
-            cfg_conds=4.0,
-            cfg_cond2_negative=3.0,
-            style=draw.choice(["regular", "nested"]),
-        )
-        return self._guided([guider, 0], model)
+        texts = {"cond1": self.positive, "cond2": self.third, "negative": self.passes["negative"]}
+        scales = {"cfg_conds": 4.0, "cfg_cond2_negative": 3.0, "style": draw.choice(["regular", "nested"])}
+        return self._guided([self.add("DualCFGGuider", model=model, **texts, **scales), 0], model)
 
     def _dual_model(self, draw: random.Random) -> Link:
         model = self.model()
@@ -262,8 +207,7 @@ class Builder:
         return self._guided([guider, 0], model)
 
     def _perp_neg(self, draw: random.Random) -> Link:
-        model = self.model()
-        scales = {"cfg": 5.0, "neg_scale": 1.0}
+        model, scales = self.model(), {"cfg": 5.0, "neg_scale": 1.0}
         guider = self.add("PerpNegGuider", model=model, **self.passes, empty_conditioning=self.third, **scales)
         return self._guided([guider, 0], model)
 
@@ -272,13 +216,7 @@ class Builder:
         removed = draw.random() < 0.3
         if self.optimized and removed:
             control = [self.add("PacelineRemoveOptimizations", control_net=control), 2]
-        applied = self.add(
-            "ControlNetApplyAdvanced",
-            **self.passes,
-            control_net=control,
-            image=[self.add("TrustHint", seed=1), 0],
-            strength=0.8,
-            start_percent=0.0,
-            end_percent=draw.choice([1.0, 0.5]),
-        )
+        hint = [self.add("TrustHint", seed=1), 0]
+        given = {"strength": 0.8, "start_percent": 0.0, "end_percent": draw.choice([1.0, 0.5])}
+        applied = self.add("ControlNetApplyAdvanced", **self.passes, control_net=control, image=hint, **given)
         return self.sampled(self.model(), self.latent(noise=False), positive=[applied, 0], negative=[applied, 1])

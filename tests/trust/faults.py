@@ -178,11 +178,7 @@ def damaged_files(client: ComfyClient, base: Path, seed: int) -> Found:
         optimized = prompts.picture(again=next(_numbers))
         optimized["preset"] = node("PacelineOptimizePreset", model=["model", 0], preset="kept")
         optimized["fault"]["inputs"]["model"] = ["preset", 0]
-        return [
-            prompts.quantized(next(_numbers)),
-            prompts.swept("damaged", again=next(_numbers)),
-            optimized,
-        ]
+        return [prompts.quantized(next(_numbers)), prompts.swept("damaged", again=next(_numbers)), optimized]
 
     def fill() -> None:
         shutil.rmtree(home, ignore_errors=True)

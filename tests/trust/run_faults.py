@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import faults
+import report
 from graphs import Generator
 from hosting import trust_server
 from judge import Judge
@@ -48,7 +49,7 @@ def under_flags(flags: list[str], graphs: int) -> tuple[int, list[str]]:
 
 def try_faults(kills: int, graphs: int, minutes: float) -> dict[str, Any]:
     """Try all faults, none begun after so many minutes, and return what was found, for the table in docs/TRUST.md."""
-    found: dict[str, Any] = {}
+    rows, wrong, tried = list[tuple[str, str]](), list[str](), 0
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
@@ -71,13 +72,13 @@ def try_faults(kills: int, graphs: int, minutes: float) -> dict[str, Any]:
             **{" ".join(flags): (lambda flags=flags: under_flags(flags, graphs)) for flags in FLAGS},
         }
         for name, attempt in tries.items():
-            started = time.monotonic()
-            if started - begun > minutes * 60:
+            if time.monotonic() - begun > minutes * 60:
                 continue
             try:
                 count, problems = attempt()
             except Exception as error:
                 count, problems = 1, [f"{type(error).__name__}: {error}"]
-            found[name] = {"tried": count, "wrong": problems, "minutes": (time.monotonic() - started) / 60}
+            tried, wrong = tried + count, wrong + problems
+            rows.append((f"`{name}`" if name[:1] == "-" else name, f"{count} tried, {len(problems)} wrong"))
             print(f"{name}: {count} tried, {len(problems)} wrong", *problems, sep="\n  ", flush=True)
-    return found
+    return report.result(f"{tried} faults", rows, wrong, begun)

@@ -14,12 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import report
 from graphs import Generator
 from hosting import trust_server, write_loras
 from judge import Judge, Verdict
 from pack_graphs import PackGraphs, PackJudge
-from slopes import growth
+from slopes import said_of_growth
 from step_graphs import StepGraphs, StepJudge
+
+STATES = {"right": "right", "refused": "refused in one of our sentences", "not a graph": "that {} alone refuse",
+          "wrong": "wrong"}  # fmt: skip
+FAULTS = {"memory": "running out of memory", "error": "an error of another node", "cancel": "a cancel"}
 
 
 def _packs_in(info: dict[str, Any]) -> set[str]:
@@ -46,7 +51,7 @@ def draw_graphs(
 
     With ``inductor`` only those that compile, with ``steps`` those for Reuse Steps.
     """
-    started, states, faults, wrong = time.monotonic(), Counter[str](), Counter[str](), []
+    started, states, faults, wrong = time.monotonic(), Counter[str](), Counter[str](), list[str]()
     nodes: Counter[str] = Counter()
     memory: list[dict[str, float]] = []
     drawn = lost = 0
@@ -80,22 +85,22 @@ def draw_graphs(
             took = time.monotonic() - begun
             print(f"{what}, distance {verdict.distance:.2g}, {took:.1f} s {verdict.note[:200]}", flush=True)
             if verdict.problems:
-                wrong.append({"seed": graph.seed, "graph": str(graph), "problems": verdict.problems})
+                wrong.append(f"seed {graph.seed}: {verdict.problems[0]}")
                 print(f"  {graph}\n  " + "\n  ".join(verdict.problems), flush=True)
             if drawn % 10 == 0:
                 memory.append(judge.memory())
-    return {
-        "graphs": drawn,
-        "of": count,
-        "states": dict(states),
-        "faults": dict(faults),
-        "lost": lost,
-        "wrong": wrong,
-        "nodes": dict(nodes.most_common()),
-        "minutes": (time.monotonic() - started) / 60,
-        "growth": growth(memory),
-        "memory": memory,
-        "packs": [f"{pack.name} {_commit(pack)}".strip() for pack in packs],
-        "not_imported": sorted({*(pack.name for pack in packs)} - {*_packs_in(info)}),
-        "others": [name for name in generator.others if name in nodes],
-    }
+    others = "other packs' nodes" if packs else "ComfyUI's own nodes"
+    rows: list[tuple[str, Any]] = [("Graphs drawn", f"{drawn} of {count:,}")]
+    rows += [(f"of these {text.format(others)}", states[state]) for state, text in STATES.items()]
+    rows += [(f"with {text} in the middle of an extra run", faults[kind]) for kind, text in FAULTS.items()]
+    rows += [("after which ComfyUI had lost sight of a model, see below", lost)]
+    ours = sum(number for name, number in nodes.items() if name.startswith("Paceline"))
+    rows += [("nodes of ours in them", ours)]
+    rows += [("nodes of ComfyUI's that change a model in them", nodes.total() - ours)]
+    above = ""
+    if packs:
+        rows += [("of these of other packs", sum(nodes[name] for name in generator.others))]
+        above = f"Packs, each at its commit: {', '.join(f'{pack.name} {_commit(pack)}'.strip() for pack in packs)}."
+        missing = sorted({*(pack.name for pack in packs)} - {*_packs_in(info)})
+        above += f"\n\nNot imported: {', '.join(missing)}." if missing else ""
+    return report.result(f"{drawn:,} graphs", rows, wrong, started, above=above, below=said_of_growth(memory))

@@ -18,6 +18,13 @@ def slope(series: Sequence[float]) -> tuple[float, float]:
     return rise, (rest / (count - 2) / spread) ** 0.5
 
 
+def said_of_growth(samples: Sequence[dict[str, float]]) -> str:
+    """Return what grows, in a sentence; models that ComfyUI has lost or that leak are counted apart."""
+    found = {name: value for name, value in growth(samples).items() if name not in ("lost_by_comfyui", "leaked")}
+    numbers = ", ".join(f"{name.replace('_', ' ')} {value:+.3g}" for name, value in found.items())
+    return f"Growth over ten graphs, in the second half of the run: {numbers or 'not measured'}."
+
+
 def growth(samples: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return what each number grows by per sample, over the second half: the first fills caches."""
     later = samples[len(samples) // 2 :]

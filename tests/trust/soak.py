@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import prompts
+import report
 from building import Prompt
 from comfy_host.client import ComfyClient, PromptFailed, without_proxy
 from comfy_host.server import ComfyServer
@@ -207,12 +208,11 @@ def run_soak(clients: int, minutes: float, most: int) -> dict[str, Any]:
         lost, leaked = (sum(look[name] for look in done.memory) for name in ("lost_by_comfyui", "leaked"))
         if leaked or ("memory leak" in server.log and not lost):
             problems.append("ComfyUI sees a model that is held by nobody it knows")
-    return {
-        "clients": clients,
-        "minutes": (time.monotonic() - started) / 60,
-        "answers": dict(done.answers),
-        "wrong": problems,
-        "lost": lost,
-        "memory": done.memory,
-        "tabs": seen,
-    }
+    rows = [("Clients at once", clients), *sorted(done.answers.items()), ("wrong", len(problems))]
+    if done.memory:
+        first, last = done.memory[len(done.memory) // 2], done.memory[-1]
+        names = [name for name in first if name not in ("lost_by_comfyui", "leaked")]
+        rows += [(f"{name.replace('_', ' ')}, middle and end", f"{first[name]:g}, {last[name]:g}") for name in names]
+    rows += [("models that ComfyUI has lost sight of, see below", lost)]
+    rows += seen["rows"] if seen else [("tabs of a browser", "no browser was found")]
+    return report.result(f"{done.answers.total()} answers", rows, problems, started, memory=done.memory)

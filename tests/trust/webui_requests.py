@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import report
 from webui.host import NAMES, Host, running, trouble
 
 FAULTS = ("none", "none", "none", "error", "interrupt", "again")
@@ -28,6 +29,7 @@ CHOICES = ("Off", "Same picture", "Hardly visible", "Fastest", "Custom", "Custom
 METHODS = ("auto", "merge", "kv_downsample")
 BACKENDS = ("the host's own", "auto", "sdpa", "vanilla")
 SLOW = ("DPM adaptive",)
+TITLES = {"WEBUI": "Stable Diffusion WebUI", "FORGE": "Forge"}
 
 
 @dataclass(frozen=True)
@@ -135,16 +137,20 @@ def hosts_here() -> list[str]:
 
 def ask_hosts(names: Sequence[str], first: int, count: int, minutes: float) -> dict[str, Any]:
     """Ask each host in turn, none for longer than its share of the minutes; return what was found for docs/TRUST.md."""
-    started, hosts = time.monotonic(), {}
+    started, rows, wrong, asked = time.monotonic(), list[tuple[str, str]](), list[str](), 0
     for name in names:
         with tempfile.TemporaryDirectory() as folder, running(name, Path(folder)) as host:
-            hosts[name] = ask(host, first, count, minutes / len(names))
-    return {"hosts": hosts, "minutes": (time.monotonic() - started) / 60}
+            states, faults, problems = ask(host, first, count, minutes / len(names))
+        said = (", ".join(f"{number} {what}" for what, number in sorted(one.items())) for one in (states, faults))
+        rows.append((f"{TITLES[name]}: requests", f"{states.total()} of {count}: {'; '.join(said)}"))
+        wrong += [f"{TITLES[name]}, {problem}" for problem in problems]
+        asked += states.total()
+    return report.result(f"{asked} requests", rows, wrong, started)
 
 
-def ask(host: Host, first: int, count: int, minutes: float) -> dict[str, Any]:
-    """Ask one host for ``count`` pictures, none begun after so many minutes."""
-    started, states, faults, wrong = time.monotonic(), Counter[str](), Counter[str](), []
+def ask(host: Host, first: int, count: int, minutes: float) -> tuple[Counter[str], Counter[str], list[str]]:
+    """Ask one host for ``count`` pictures, none begun after so many minutes; return states, faults, what was wrong."""
+    started, states, faults, wrong = time.monotonic(), Counter[str](), Counter[str](), list[str]()
     requests, judge = Requests(host), Judge(host)
     for seed in range(first, first + count):
         if time.monotonic() - started > minutes * 60:
@@ -155,7 +161,6 @@ def ask(host: Host, first: int, count: int, minutes: float) -> dict[str, Any]:
         faults[request.fault] += 1
         print(f"{host.name} {seed} {request.fault}: {verdict.state}, {time.monotonic() - begun:.1f} s", flush=True)
         if verdict.problems:
-            wrong.append({"seed": seed, "request": str(request), "problems": verdict.problems})
+            wrong.append(f"seed {seed}: {verdict.problems[0]}")
             print(f"  {str(request)[:2000]}\n  " + "\n  ".join(verdict.problems), flush=True)
-    found = {"requests": states.total(), "of": count, "wrong": wrong}
-    return found | {"states": dict(states), "faults": dict(faults)}
+    return states, faults, wrong

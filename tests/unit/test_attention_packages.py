@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-import types
+from itertools import product
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ from paceline.optimizers.attention.backend import Inputs
 from paceline.optimizers.attention.registry import BACKENDS, probe_backend
 from paceline.optimizers.attention.torch_attention import vanilla
 
-LOADERS = (packages.load_sage, packages.load_xformers, packages.load_flash)
+LOADERS = (packages.load_sage, packages.load_xformers, packages.load_flash, packages.load_kitchen)
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention")
 
 
@@ -38,6 +38,8 @@ def package(tmp_path, monkeypatch):
         if importlib.util.find_spec(name) is not None:
             pytest.skip(f"the real {name} is installed here")
     forget()
+    monkeypatch.setitem(sys.modules, "comfy_kitchen", None)  # ComfyUI's own comes back afterwards
+    del sys.modules["comfy_kitchen"]
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(name: str, source: str) -> None:
@@ -98,22 +100,6 @@ def memory_efficient_attention(query, key, value, attn_bias=None, p=0.0, scale=N
 """
 
 
-@pytest.mark.parametrize("shape", [(9, 13), (2, 1, 9, 13), (2, 4, 9, 13), (1, 1, 1, 13), (2, 1, 1, 13), None])
-@pytest.mark.parametrize("kind", ["bool", "float32", "float16"])
-def test_xformers_layout_bias_scale_and_groups(package, shape, kind):
-    package("xformers", "")
-    package("xformers.ops", XFORMERS)
-    backend = on_cpu("xformers")
-    assert probe_backend(backend, "cpu", torch.float32).function
-    q, k, v = tensors(heads=(4, 2), dtype=torch.float16 if kind == "float16" else torch.float32)
-    mask = None
-    if shape is not None:
-        mask = torch.rand(shape) > 0.4 if kind == "bool" else torch.randn(shape)
-    out = backend.load()(Inputs(q, k, v, mask=mask, scale=0.3, enable_gqa=True))
-    tolerance = {"rtol": 1e-2, "atol": 1e-2} if kind == "float16" else {}
-    torch.testing.assert_close(out, vanilla(Inputs(q, k, v, mask=mask, scale=0.3, enable_gqa=True)), **tolerance)
-
-
 FLASH = """
 import torch.nn.functional as F
 def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False):
@@ -122,26 +108,6 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False):
     out = F.scaled_dot_product_attention(q, k, v, scale=softmax_scale, enable_gqa=True).transpose(1, 2)
     return {result}
 """
-
-
-@pytest.mark.parametrize(
-    ("name", "module", "result"),
-    [
-        ("flash", "flash_attn", "out"),
-        ("flash3", "flash_attn_interface", "out"),
-        ("flash3", "flash_attn_interface", "(out, None)"),
-    ],
-)
-def test_flash_layout_scale_and_groups(package, name, module, result):
-    package(module, FLASH.format(result=result))
-    assert probe_backend(on_cpu(name), "cpu", torch.float32).function
-    function, (q, k, v) = BACKENDS[name].load(), tensors(heads=(4, 2))
-    out = function(Inputs(q, k, v, scale=0.3, enable_gqa=True))
-    torch.testing.assert_close(out, vanilla(Inputs(q, k, v, scale=0.3, enable_gqa=True)))
-    with pytest.raises(ValueError, match="enable_gqa"):
-        function(Inputs(q, k, v))  # the kernel would group them without being asked
-    with pytest.raises(ValueError, match="mask"):
-        function(Inputs(q, q, q, mask=torch.ones(9, 9, dtype=torch.bool)))
 
 
 SAGE_1 = """
@@ -161,41 +127,8 @@ def sageattn(q, k, v, tensor_layout="HND", is_causal=False, sm_scale=None, retur
 """
 
 
-@pytest.mark.parametrize("source", [SAGE_1, SAGE_2], ids=["1.x", "2.x"])
-@pytest.mark.parametrize("head_dim", [40, 64, 72, 96, 128])
-def test_sage_pads_scales_and_leaves_its_inputs_alone(package, source, head_dim):
-    package("sageattention", source)
-    function, (q, k, v) = BACKENDS["sage"].load(), tensors(heads=(4, 2), head_dim=head_dim)
-    v = v.transpose(2, 3).contiguous().transpose(2, 3)  # last dimension not dense
-    copies = [t.clone() for t in (q, k, v)]
-    for scale in (None, 0.3):
-        out = function(Inputs(q, k, v, scale=scale, enable_gqa=True))
-        torch.testing.assert_close(out, vanilla(Inputs(q, k, v, scale=scale, enable_gqa=True)))
-    assert all(torch.equal(t, copy) for t, copy in zip((q, k, v), copies, strict=True))
-    with pytest.raises(ValueError, match="mask"):
-        function(Inputs(q, q, q, mask=torch.ones(9, 9, dtype=torch.bool)))
-    with pytest.raises(ValueError, match="enable_gqa"):
-        function(Inputs(q, k, v))
-
-
-@pytest.fixture
-def kitchen(monkeypatch):
-    """Return a function that gives the installed package, or one by its name, an int8 attention, or takes it away."""
-    import_name = "comfy_kitchen"
-    package = sys.modules.get(import_name) or types.ModuleType(import_name)
-    monkeypatch.setitem(sys.modules, import_name, package)
-    monkeypatch.setattr(registry, "_found", {})
-    packages.load_kitchen.cache_clear()
-
-    def put(function):
-        monkeypatch.delattr(package, "int8_attention", raising=False)
-        if function is not None:
-            monkeypatch.setattr(package, "int8_attention", function, raising=False)
-
-    yield put
-    packages.load_kitchen.cache_clear()
-
-
+KITCHEN = """
+import torch, torch.nn.functional as F
 def int8_attention(q, k, v, *, scale=None, attn_mask=None):
     # the checks of comfy-kitchen 0.2.40, _validate_inputs in sage_attention.py, but for the device
     assert q.ndim == k.ndim == v.ndim == 4 and q.dtype == k.dtype == v.dtype
@@ -204,28 +137,53 @@ def int8_attention(q, k, v, *, scale=None, attn_mask=None):
     if attn_mask is not None:
         assert attn_mask.dtype in (torch.bool, torch.float16, torch.bfloat16, torch.float32)
         attn_mask = torch.broadcast_to(attn_mask, (*q.shape[:3], k.shape[2]))
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, scale=scale)
+        attn_mask = attn_mask if attn_mask.dtype == torch.bool else attn_mask.to(q.dtype)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, scale=scale, enable_gqa=True)
+"""
+UNMASKED, GROUPED = "takes no mask", "has to be asked to group heads"
+PACKAGES = {
+    "xformers": ("xformers", "xformers.ops", XFORMERS, (64,), ()),
+    "flash": ("flash", "flash_attn", FLASH.format(result="out"), (64,), (UNMASKED, GROUPED)),
+    "flash 3": ("flash3", "flash_attn_interface", FLASH.format(result="out"), (64,), (UNMASKED, GROUPED)),
+    "flash 3, with sums": ("flash3", "flash_attn_interface", FLASH.format(result="(out, None)"), (64,), (UNMASKED,)),
+    "sage 1": ("sage", "sageattention", SAGE_1, (40, 64, 72, 96, 128), (UNMASKED, GROUPED)),
+    "sage 2": ("sage", "sageattention", SAGE_2, (40, 64, 72, 96, 128), (UNMASKED, GROUPED)),
+    "kitchen": ("kitchen", "comfy_kitchen", KITCHEN, (40, 64, 256), (GROUPED,)),
+}
+MASKS = [None, *product(((9, 13), (2, 1, 9, 13), (2, 4, 9, 13), (1, 1, 1, 13)), (torch.bool, torch.float32))]
 
 
-def test_an_older_kitchen_says_that_comfyui_has_to_be_updated(kitchen):
-    kitchen(None)
+@pytest.mark.parametrize("name", PACKAGES)
+def test_layout_masks_scale_and_groups_are_those_that_the_package_takes(package, name):
+    backend, module, source, head_dims, limits = PACKAGES[name]
+    if "." in module:
+        package(module.partition(".")[0], "")
+    package(module, source)
+    assert probe_backend(on_cpu(backend), "cpu", torch.float32, head_dims[-1]).function
+    function = BACKENDS[backend].load()
+    for head_dim, mask, half in product(head_dims, MASKS[:1] if UNMASKED in limits else MASKS, (False, True)):
+        dtype = torch.float16 if half else torch.float32
+        q, k, v = tensors(heads=(4, 2), head_dim=head_dim, dtype=dtype)
+        v = v.transpose(2, 3).contiguous().transpose(2, 3)  # last dimension not dense
+        if mask is not None:
+            mask = (torch.rand(mask[0]) > 0.4).to(mask[1]) if mask[1] == torch.bool else torch.randn(mask[0])
+        copies = [one.clone() for one in (q, k, v)]
+        for scale in (None, 0.3):
+            given = Inputs(q, k, v, mask=mask, scale=scale, enable_gqa=True)
+            tolerance = {"rtol": 1e-2, "atol": 1e-2} if half else {}
+            torch.testing.assert_close(function(given), vanilla(given), **tolerance)
+        assert all(torch.equal(one, copy) for one, copy in zip((q, k, v), copies, strict=True))
+    if UNMASKED in limits:
+        with pytest.raises(ValueError, match="mask"):
+            function(Inputs(q, q, q, mask=torch.ones(9, 9, dtype=torch.bool)))
+    if GROUPED in limits:
+        with pytest.raises(ValueError, match="enable_gqa"):
+            function(Inputs(q, k, v))  # the kernel would group them without being asked
+
+
+def test_an_older_kitchen_says_that_comfyui_has_to_be_updated(package):
+    package("comfy_kitchen", "")
     found = probe_backend(on_cpu("kitchen"), "cpu", torch.float32)
     assert "cannot import name 'int8_attention'" in found.reason
     assert "update ComfyUI to 0.33 or newer" in found.remedy
     assert "pip" not in found.remedy and "torch" not in found.remedy  # another kitchen could break this ComfyUI
-
-
-@pytest.mark.parametrize("shape", [(9, 13), (2, 1, 9, 13), (2, 1, 1, 13), None])
-@pytest.mark.parametrize("head_dim", [40, 64, 256])
-def test_kitchens_layout_masks_scale_and_groups(kitchen, shape, head_dim):
-    kitchen(int8_attention)
-    assert probe_backend(on_cpu("kitchen"), "cpu", torch.float32, head_dim).function
-    function, (q, k, v) = BACKENDS["kitchen"].load(), tensors(heads=(4, 2), head_dim=head_dim)
-    v = v.transpose(2, 3).contiguous().transpose(2, 3)  # last dimension not dense
-    mask = None if shape is None else torch.rand(shape) > 0.3
-    out = function(Inputs(q, k, v, mask=mask, scale=0.3, enable_gqa=True))
-    torch.testing.assert_close(out, vanilla(Inputs(q, k, v, mask=mask, scale=0.3, enable_gqa=True)))
-    with pytest.raises(ValueError, match="enable_gqa"):
-        function(Inputs(q, k, v))

@@ -50,35 +50,27 @@ def test_there_is_a_reason_and_a_remedy_for_exactly_the_unavailable():
     assert available == {"sdpa", "sdpa_flash", "sdpa_math", "vanilla"}
 
 
+def failing(inputs):
+    raise RuntimeError("no kernel image\n  is available\nfor execution")
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("function", "exact", "reason"),
     [
-        lambda inputs: vanilla(Inputs(*inputs[:3], scale=3.0)),
-        lambda inputs: vanilla(inputs) * float("nan"),
-        lambda inputs: vanilla(inputs).transpose(1, 2),
-        lambda inputs: vanilla(Inputs(inputs.q.flip(1), *inputs[1:])),
+        (lambda inputs: vanilla(Inputs(*inputs[:3], scale=3.0)), True, "wrong numbers"),
+        (lambda inputs: vanilla(inputs) * float("nan"), True, "wrong numbers"),
+        (lambda inputs: vanilla(inputs).transpose(1, 2), True, "wrong numbers"),
+        (lambda inputs: vanilla(Inputs(inputs.q.flip(1), *inputs[1:])), True, "wrong numbers"),
+        (lambda inputs: vanilla(inputs) * 1.05, True, "wrong numbers"),
+        (lambda inputs: vanilla(inputs) * 1.05, False, ""),
+        (lambda inputs: vanilla(inputs) * 1.5, False, "wrong numbers"),
+        (failing, True, "it failed a test call on cpu: RuntimeError: no kernel image is available for execution"),
     ],
 )
-def test_wrong_numbers_are_unavailable(wrong):
-    found = probe_backend(made_of(wrong), "cpu", torch.float32)
-    assert "wrong numbers" in found.reason and found.function is None
-
-
-def test_approximate_backends_are_given_more_room_but_not_any():
-    def noisy(amount):
-        return lambda inputs: vanilla(inputs) * (1 + amount)
-
-    assert not probe_backend(made_of(noisy(0.05)), "cpu", torch.float32).function
-    assert probe_backend(made_of(noisy(0.05), exact=False), "cpu", torch.float32).function
-    assert not probe_backend(made_of(noisy(0.5), exact=False), "cpu", torch.float32).function
-
-
-def test_a_kernel_that_raises_gives_its_message_in_one_line():
-    def failing(inputs):
-        raise RuntimeError("no kernel image\n  is available\nfor execution")
-
-    found = probe_backend(made_of(failing), "cpu", torch.float32)
-    assert found.reason == "it failed a test call on cpu: RuntimeError: no kernel image is available for execution"
+def test_a_kernel_that_is_wrong_or_raises_is_unavailable(function, exact, reason):
+    """An approximate one is given more room, but not any."""
+    found = probe_backend(made_of(function, exact=exact), "cpu", torch.float32)
+    assert (found.function is None) == bool(reason) and reason in found.reason and "\n" not in found.reason
 
 
 def test_probing_leaves_torchs_random_numbers_and_defaults_alone():

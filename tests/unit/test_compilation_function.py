@@ -144,26 +144,32 @@ def test_weights_that_a_lora_has_changed_are_used_without_compiling(network):
     assert function.state.graphs == 1
 
 
-@pytest.mark.parametrize("change", ["size", "dtype", "stride", "in place", "layer"])
+def wider(layer, in_place=False):
+    weight, bias = torch.randn(5, 4), torch.randn(5)
+    if in_place:
+        layer.weight.data, layer.bias.data = weight, bias
+    else:
+        replace(layer, weight)
+        layer.bias = torch.nn.Parameter(bias, requires_grad=False)
+
+
+CHANGES = {
+    "size": lambda network: wider(network[2]),
+    "dtype": lambda network: network.double(),
+    "stride": lambda network: replace(network[0], torch.randn(4, 4).T),
+    "in place": lambda network: wider(network[2], in_place=True),
+    "layer": lambda network: network.__setitem__(2, torch.nn.Linear(4, 7).requires_grad_(False)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_weights_of_another_kind_are_compiled_for(network, change):
     function, x = compiled(network), torch.randn(2, 4)
     check(function, network, x)
     key = function.weights.key()
     with torch.inference_mode():  # so were the weights made
-        if change == "size":
-            replace(network[2], torch.randn(5, 4))
-            network[2].bias = torch.nn.Parameter(torch.randn(5), requires_grad=False)
-        elif change == "dtype":
-            network.double()
-            x = x.double()
-        elif change == "stride":
-            replace(network[0], torch.randn(4, 4).T)
-        elif change == "layer":
-            network[2] = torch.nn.Linear(4, 7).requires_grad_(False)
-        else:
-            network[2].weight.data = torch.randn(6, 4)
-            network[2].bias.data = torch.randn(6)
-    check(function, network, x)
+        CHANGES[change](network)
+    check(function, network, x.to(network[0].weight.dtype))
     assert function.weights.key() != key
     assert function.state.graphs == 2
 

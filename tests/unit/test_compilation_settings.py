@@ -6,11 +6,7 @@ import pytest
 import torch
 import torch._inductor.config
 from paceline.optimizers.compilation import compile_settings
-from paceline.optimizers.compilation.compile_settings import (
-    CompileSettings,
-    cudagraph_trees_refusal,
-    inductor_options,
-)
+from paceline.optimizers.compilation.compile_settings import CompileSettings, cudagraph_trees_refusal, inductor_options
 from paceline.optimizers.compilation.compiled import CompiledFunction
 from paceline.optimizers.compilation.reasons import explain, explain_recompile
 from paceline.optimizers.core.errors import InvalidSetting

@@ -80,10 +80,7 @@ def call(name, *settings, dtype=torch.float32, calls=2):
         return (output[0] if isinstance(output, tuple) else output.sample), launches, states
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    often([("sd15", torch.float16)], product(NAMES, DTYPES), several=True),
-)
+@pytest.mark.parametrize(("name", "dtype"), often([("sd15", torch.float16)], product(NAMES, DTYPES), several=True))
 def test_no_technique_waits_for_the_gpu_or_mixes_devices(name, dtype):
     plain, _, _ = call(name, dtype=dtype)
     served = [title for title in TECHNIQUES if active(name, plain, dtype, title)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -175,10 +176,7 @@ def test_a_random_life(seed: int) -> None:
 
 
 EXACT = 2e-5
-SETTINGS = {
-    "fused": (FuseQKV(), EXACT),
-    "int8": (QuantizeInt8(include="*"), 0.08),
-}
+SETTINGS = {"fused": (FuseQKV(), EXACT), "int8": (QuantizeInt8(include="*"), 0.08)}
 
 
 def add_lora(pipe: Any) -> None:
@@ -191,67 +189,47 @@ def add_lora(pipe: Any) -> None:
             parameter.data.normal_(generator=generator, std=0.05)
 
 
-def plain_with_lora() -> torch.Tensor:
-    plain = small("sd15")
+LORA = ("lora ours", "ours lora", "ours lora merge apart", "ours lora merge pipeline", "lora merge ours pipeline")
+
+
+@pytest.mark.parametrize(
+    ("kind", "order"),
+    often([("int8", LORA[0]), ("int8", LORA[3]), ("fused", LORA[1])], product(SETTINGS, LORA), several=True),
+)
+def test_a_lora_is_in_the_picture_before_ours_and_after_merged_or_not(kind: str, order: str) -> None:
+    settings, tolerance = SETTINGS[kind]
+    plain, pipeline = small("sd15"), small("sd15")
     add_lora(plain.pipe)
-    return picture(plain)
-
-
-@pytest.mark.parametrize(
-    ("kind", "when"),
-    often([("int8", "before"), ("fused", "after")], product(SETTINGS, ("before", "after")), several=True),
-)
-def test_loaded(kind: str, when: str) -> None:
-    settings, tolerance = SETTINGS[kind]
-    expected = plain_with_lora()
-    assert distance(expected, baseline("sd15")) > 0.05
-    pipeline = small("sd15")
-    if when == "before":
-        add_lora(pipeline.pipe)
-        optimize(pipeline.pipe, settings)
-    else:
-        optimize(pipeline.pipe, settings)
-        picture(pipeline)
-        add_lora(pipeline.pipe)
-    assert distance(picture(pipeline), expected) <= tolerance
+    with_lora, unet, tolerance = picture(plain), pipeline.pipe.unet, max(tolerance, 1e-4)
+    assert distance(with_lora, baseline("sd15")) > 0.05
+    steps: dict[str, Callable[[], Any]] = {
+        "lora": lambda: add_lora(pipeline.pipe),
+        "ours": lambda: optimize(pipeline.pipe, settings),
+        "merge": lambda: unet.fuse_lora(),  # which ours stands in front of
+        "apart": lambda: unet.unfuse_lora(),
+        "pipeline": lambda: pipeline.pipe.unfuse_lora(),
+    }
+    done: list[str] = []
+    for step in order.split():
+        steps[step]()
+        done.append(step)
+        assert distance(picture(pipeline), with_lora if "lora" in done else baseline("sd15")) <= tolerance
+        if step in ("apart", "pipeline"):
+            unet.disable_adapters()
+            assert distance(picture(pipeline), baseline("sd15")) <= tolerance
+            return
     restore(pipeline.pipe)
-    assert torch.equal(picture(pipeline), expected)
-    pipeline.pipe.unet.delete_adapters("default")
-
-
-WAYS = [(False, False), (False, True), (True, True)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "merged_first", "by_pipeline"),
-    often([("int8", False, True)], [(kind, *way) for kind in SETTINGS for way in WAYS], several=True),
-)
-def test_merged_into_the_weights_and_taken_out(kind: str, merged_first: bool, by_pipeline: bool) -> None:
-    settings, tolerance = SETTINGS[kind]
-    expected = plain_with_lora()
-    pipeline = small("sd15")
-    if not merged_first:
-        optimize(pipeline.pipe, settings)
-        picture(pipeline)
-    add_lora(pipeline.pipe)
-    pipeline.pipe.unet.fuse_lora()
-    if merged_first:
-        optimize(pipeline.pipe, settings)
-    assert distance(picture(pipeline), expected) <= max(tolerance, 1e-4)
-    (pipeline.pipe if by_pipeline else pipeline.pipe.unet).unfuse_lora()
-    pipeline.pipe.unet.disable_adapters()
-    assert distance(picture(pipeline), baseline("sd15")) <= max(tolerance, 1e-4)
-    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), with_lora)
 
 
 def test_merged_into_weights_of_another_precision_it_stays_when_that_comes_off() -> None:
-    expected = plain_with_lora()
-    pipeline = small("sd15")
-    add_lora(pipeline.pipe)
+    plain, pipeline = small("sd15"), small("sd15")
+    for one in (plain, pipeline):
+        add_lora(one.pipe)
     optimize(pipeline.pipe, Precision("bf16"))
     pipeline.pipe.unet.fuse_lora()
     restore(pipeline.pipe)
-    assert distance(picture(pipeline), expected) <= 0.02
+    assert distance(picture(pipeline), picture(plain)) <= 0.02
     pipeline.pipe.unet.unfuse_lora()
     pipeline.pipe.unet.disable_adapters()
     assert distance(picture(pipeline), baseline("sd15")) <= 0.02

@@ -85,26 +85,20 @@ def int8_counts(pipeline: NamedPipeline) -> Mapping[str, float]:
 
 
 def test_int8_layers_are_counted_where_they_compute() -> None:
-    pipeline = small("flux")
-    optimize(pipeline.pipe, QuantizeInt8(include="transformer_blocks"), components=["transformer"])
-    every = int8_counts(pipeline)["layers"]
-    block = pipeline.denoiser.transformer_blocks[0]
-    inside = sum(type(weight) is not torch.nn.Parameter for weight in block.parameters())
-    # another pack's cache, for example
-    block.forward = lambda hidden_states, encoder_hidden_states, **_: (encoder_hidden_states, hidden_states)
-    optimize(pipeline.pipe, QuantizeInt8(include="transformer_blocks"), components=["transformer"])  # a report anew
-    assert int8_counts(pipeline)["layers"] == every - inside > 0
-
-
-def test_int8_layers_of_blocks_that_share_compiled_code_are_counted() -> None:
-    pipeline = small("flux")
-    int8 = QuantizeInt8(include="transformer_blocks")
+    """Also in blocks that share compiled code, and in none that another pack's cache, for example, leaves out."""
+    pipeline, int8 = small("flux"), QuantizeInt8(include="transformer_blocks")
     optimize(pipeline.pipe, int8, components=["transformer"])
     plain = int8_counts(pipeline)
     optimize(pipeline.pipe, int8, Compile(regional=True, backend="eager", strict=True), components=["transformer"])
     assert int8_counts(pipeline) == plain
     (line,) = [line for line in report(pipeline.pipe).lines if line.title == "Compile"]
     assert line.summary.counts["graphs"] < 4
+    restore(pipeline.pipe)
+    optimize(pipeline.pipe, int8, components=["transformer"])
+    block = pipeline.denoiser.transformer_blocks[0]
+    inside = sum(type(weight) is not torch.nn.Parameter for weight in block.parameters())
+    block.forward = lambda hidden_states, encoder_hidden_states, **_: (encoder_hidden_states, hidden_states)
+    assert int8_counts(pipeline)["layers"] == plain["layers"] - inside > 0
 
 
 def test_the_weights_in_int8_are_a_quarter_and_the_same_parameters_come_back() -> None:

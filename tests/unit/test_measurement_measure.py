@@ -76,35 +76,28 @@ def test_where_there_are_not_so_many_late_levels_there_is_no_control(steps, kept
     assert kept_levels(steps, kept) is None
 
 
-def test_the_same_pictures_need_no_control(reads):
-    host = Host(change=0)
-    found = measured(host)
-    reads(found.verdict.text)
-    assert len(host.drawn) == 8
+class Ignoring(Host):
+    """A sampler that ignores the number of steps."""
+
+    def __call__(self, side, number, steps):
+        return super().__call__(side, number, STEPS)
 
 
-@pytest.mark.parametrize(("steps", "cost", "notes"), [(1, 0.5, 0), (STEPS, 0.01, 1)])
-def test_where_no_step_fits_there_is_no_control(steps, cost, notes):
-    found = measure(host := Host(cost), MeasurePlan(steps, 2, warm_up=0))
-    assert found.evidence.controls == () and len(host.drawn) == 6 and len(found.notes) == notes
-    assert all(note.startswith("fewer steps: no step of the baseline fits") for note in found.notes)
-    assert "fewer steps" not in found.verdict.text
-
-
-def test_a_sampler_that_ignores_the_number_of_steps_has_no_control(reads):
-    class Ignoring(Host):
-        def __call__(self, side, number, steps):
-            return super().__call__(side, number, STEPS)
-
-    found = measured(Ignoring())
-    assert found.evidence.controls == ()
-    reads(*found.notes)
-
-
-def test_what_is_not_faster_needs_no_control():
-    host = Host(cost=1.0, change=1)
-    assert measured(host).verdict.text.startswith("No difference in time of more than 3%")
-    assert len(host.drawn) == 8
+@pytest.mark.parametrize(
+    ("host", "steps", "runs", "drawn"),
+    [
+        (Host(change=0), STEPS, 3, 8),
+        (Host(cost=1.0, change=1), STEPS, 3, 8),
+        (Host(), 1, 2, 8 - 2),
+        (Host(cost=0.01), STEPS, 2, 8 - 2),
+        (Ignoring(), STEPS, 3, 8 + 3),
+    ],
+    ids=["the same pictures", "not faster", "one step", "no step fits", "other steps than asked"],
+)
+def test_where_a_control_shows_nothing_there_is_none(reads, host, steps, runs, drawn):
+    found = measure(host, MeasurePlan(steps, runs, warm_up=0, controls=("fewer_steps",)))
+    assert found.evidence.controls == () and len(host.drawn) == drawn
+    reads(found.verdict.text, *found.notes)
 
 
 @pytest.mark.parametrize("runs", [0, 21, 2.5])

@@ -78,12 +78,5 @@ def test_on_a_device_its_kernels_count_and_not_the_processors_time():
     kernels = {"ampere_bf16_gemm": 0.03, "vectorized_elementwise_kernel": 0.01, "flash_fwd_kernel": 0.04}
     found = slices_of(operations, kernels, 0.13)
     assert found == pytest.approx(
-        {
-            "linear": 0.03,
-            "norm_elementwise": 0.01,
-            "attention": 0.04,
-            "convolution": 0,
-            "copies": 0,
-            "gaps": 0.05,
-        }
+        {"linear": 0.03, "norm_elementwise": 0.01, "attention": 0.04, "convolution": 0, "copies": 0, "gaps": 0.05}
     )

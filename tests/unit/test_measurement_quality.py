@@ -38,17 +38,6 @@ def test_psnr_and_ssim_are_those_of_scikit_image(height, width, noise):
     assert found.rmse == pytest.approx(np.sqrt(np.mean((a / 255.0 - b / 255.0) ** 2)))
 
 
-def test_a_batch_has_the_mean_error_and_the_mean_similarity():
-    pictures, references = noisy_pair(32, 40, 0.1, batch=3)
-    pictures[1] = references[1]
-    found = average(distances(pictures, references))
-    single = [average(distances(pictures[i : i + 1], references[i : i + 1])) for i in range(3)]
-    assert single[1].psnr is None
-    assert found.rmse**2 == pytest.approx(sum(one.rmse**2 for one in single) / 3)
-    assert found.psnr == pytest.approx(-20 * np.log10(found.rmse))
-    assert found.ssim == pytest.approx(sum(one.ssim for one in single) / 3)
-
-
 def test_equal_and_tiny_pictures():
     pictures, references = noisy_pair(8, 30, 0.1)
     found = average(distances(pictures, references))

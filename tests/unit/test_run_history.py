@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from paceline.optimizers.core.activity import Activity, Summary
 from paceline.optimizers.core.technique import Policy, RunHistory
 
@@ -19,37 +20,27 @@ class Blocks(Policy):
         return Summary("active", f"active in {len(activity.used)} blocks", {"calls": activity.use_count}, ("a detail",))
 
 
-def told(runs, policy=None):
-    """Return the summary of runs, each given by the blocks that it used."""
-    policy = policy or Blocks()
+RUNS = ["run 1: active in 2 blocks", "run 2: active in 1 blocks", "run 3: no block: the picture is small", "a detail"]
+FAULT = "left out: wrong numbers"
+
+
+@pytest.mark.parametrize(
+    ("runs", "faults", "state", "headline", "details"),
+    [
+        (["ab"], [], "active", "active in 2 blocks", ["a detail"]),
+        (["ab", "b", ""], [], "active", "active in 2 blocks, in 2 of 3 runs", RUNS),
+        (["", ""], [], "inactive", "no block", None),
+        (["a", "a"], [FAULT], "partly", FAULT, None),
+    ],
+    ids=["one", "a later run hides no earlier one", "none", "what a guard found in any run"],
+)
+def test_the_headline_is_of_all_runs(runs, faults, state, headline, details):
+    policy, activities = Blocks(), [Activity(model_calls=1, used=dict.fromkeys(blocks, 1)) for blocks in runs]
+    activities[0].faults.update(dict.fromkeys(faults))
     history = RunHistory(policy)
-    activities = [Activity(model_calls=1, used=dict.fromkeys(blocks, 1)) for blocks in runs]
     for activity in activities[:-1]:
         history.add(policy.summarize(activity), activity)
-    return history.ending_with(policy.summarize(activities[-1]), activities[-1])
-
-
-def test_a_run_alone_says_what_it_says():
-    assert told(["ab"]) == Blocks().summarize(Activity(used={"a": 1, "b": 1}))
-
-
-def test_a_later_run_that_did_nothing_does_not_hide_an_earlier_one():
-    found = told(["ab", "b", ""])
-    assert (found.state, found.headline) == ("active", "active in 2 blocks, in 2 of 3 runs")
-    assert found.counts == {"calls": 3}
-    assert found.details == (
-        "run 1: active in 2 blocks", "run 2: active in 1 blocks", "run 3: no block: the picture is small", "a detail",
-    )  # fmt: skip
-
-
-def test_runs_that_did_nothing_are_not_counted_in_the_headline():
-    assert told(["", ""]).headline == "no block"
-
-
-def test_what_a_guard_found_in_any_run_is_the_headline():
-    policy = Blocks()
-    history = RunHistory(policy)
-    wrong = Activity(used={"a": 1}, faults={"left out: wrong numbers": None})
-    history.add(policy.summarize(wrong), wrong)
-    found = history.ending_with(policy.summarize(Activity(used={"a": 1})), Activity(used={"a": 1}))
-    assert (found.state, found.headline) == ("partly", "left out: wrong numbers")
+    found = history.ending_with(policy.summarize(activities[-1]), activities[-1])
+    assert (found.state, found.headline) == (state, headline)
+    assert details is None or [*found.details] == details
+    assert sum(found.counts.values()) == sum(map(len, runs))

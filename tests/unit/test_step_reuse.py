@@ -111,14 +111,12 @@ def test_a_flow_is_decided_about_as_the_same_run_with_noise_beside_a_picture_of_
     plain = drive(LongRule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
     expected, there = drive(beside, smooth)
     flow = LongRule(settings, levels, "euler", flow=True)
-    x, actions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * LEVELS[0] / (1 + LEVELS[0]), []
-    for level in levels[:-1]:
-        place = flow.place_of(level)
-        actions.append(flow.begin(place))
-        at = level / (1 - level)
-        found = flow.forecast(x) if flow.skips else smooth(x * (1 + at), at)
-        x = x * (place.ahead / place.sigma) + flow.end(x, found) * (1 - place.ahead / place.sigma)
-    flow.read()
+    start = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * levels[0]
+
+    def predict(x, level):
+        return smooth(x / (1 - level), level / (1 - level))
+
+    actions, x = drive(flow, predict, levels, x=start)
     assert actions == expected and expected.count(True) >= 4
     assert torch.allclose(x, there, atol=1e-4) and not torch.allclose(x, plain, atol=1e-4)
     assert flow.outcome.share == pytest.approx(beside.outcome.share, rel=1e-2)
@@ -185,14 +183,9 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
 
 
 def test_a_forecast_that_is_refused_costs_nothing():
-    rule, refused, x = LongRule(StepReuseSettings(budget=0.3), LEVELS, "euler"), 0, torch.ones(1, 4, 8, 8) * LEVELS[0]
-    for level in LEVELS[:-1]:
-        place = rule.place_of(level)
-        refused += rule.begin(place)
-        rule.compute()
-        found = rule.end(x, smooth(x, level))
-        x = x * (place.ahead / place.sigma) + found * (1 - place.ahead / place.sigma)
-    assert refused and rule.outcome.forecast == 0 and rule.budget.used == 0
+    rule = LongRule(StepReuseSettings(budget=0.3), LEVELS, "euler")
+    actions, _ = drive(rule, smooth, x=torch.ones(1, 4, 8, 8) * LEVELS[0], refused=True)
+    assert any(actions) and rule.outcome.forecast == 0 and rule.budget.used == 0
 
 
 def test_what_was_seen_at_much_noise_foretells_no_row_of_steps_that_draw_the_picture():

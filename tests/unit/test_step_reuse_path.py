@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from paceline.optimizers.in_comfyui.comfy_step_reuse import AttentionRoute, ReuseRun
 from paceline.optimizers.in_comfyui.run.sampling_run import SamplingRun
 from paceline.optimizers.step_reuse.long_rule import MOVED, LongRule
 from paceline.optimizers.step_reuse.path import TWICE, Blocks
 from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
+from solving import LEVELS
 
-LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]
 AFTER = "Reuse Steps is off for the rest of the run"
 
 

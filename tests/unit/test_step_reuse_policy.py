@@ -8,6 +8,7 @@ from paceline.optimizers.core.activity import Activity
 from paceline.optimizers.step_reuse.budget import Outcome
 from paceline.optimizers.step_reuse.reuse_policy import StepReusePolicy
 from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
+from solving import drive, smooth
 
 LEVELS = [*torch.linspace(10.0, 0.1, 16).tolist(), 0.0]
 COUNTS = {"evaluations": 16, "computed": 10, "forecast": 6}
@@ -19,23 +20,6 @@ def policy(budget=0.05):
 
 def said(of):
     return of.summarize(Activity(model_calls=1))
-
-
-def sampled(of, predict, levels=LEVELS, **run):
-    """Run Euler on a small latent under the policy; return the rule."""
-    rule = of.rule_for(levels, run.pop("solver", "euler"), run.pop("flow", False), **run)
-    x = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * levels[0]
-    for sigma, ahead in zip(levels, levels[1:], strict=False):
-        action = rule.begin(rule.place_of(sigma))
-        found = rule.forecast(x) if action else predict(x, sigma)
-        rule.first_pass(found)
-        x = x + (rule.end(x, found) - x) * (1 - ahead / sigma)
-    rule.read()
-    return rule
-
-
-def smooth(x, sigma):
-    return x / (1 + sigma**2) + 0.5
 
 
 @pytest.mark.parametrize(
@@ -105,7 +89,7 @@ def test_few_steps_of_samplers_that_add_noise_or_are_not_known_are_left_alone(so
 @pytest.mark.parametrize(("solver", "flow"), [("euler", False), ("dpmpp_sde", False), ("euler", True)])
 def test_what_was_not_measured_is_said(solver, flow):
     asked = policy(0.0)
-    sampled(asked, smooth, solver=solver, flow=flow)
+    drive(asked.rule_for(LEVELS, solver, flow), smooth, LEVELS)
     found = said(asked)
     assert found.state == "inactive" and "a larger budget would help" in found.details[0]
     details = str(found.details)
@@ -115,6 +99,6 @@ def test_what_was_not_measured_is_said(solver, flow):
 
 def test_the_worst_of_the_parts_is_meant():
     asked = policy(0.5)
-    sampled(asked, smooth, split=lambda latent: [latent.movedim(2, 1)])
+    drive(asked.rule_for(LEVELS, "euler", False, split=lambda latent: [latent.movedim(2, 1)]), smooth, LEVELS)
     assert asked.outcome.parts == 8
     assert "both numbers are those of the worst of 8 frames and streams, such as sound" in said(asked).details

@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from paceline.optimizers.models.samplers import SAMPLERS
 from paceline.optimizers.step_reuse.reuse_policy import StepReusePolicy
 from paceline.optimizers.step_reuse.reuse_settings import FEWEST_STEPS, SHORT, StepReuseSettings
 from paceline.optimizers.step_reuse.short_rule import MARGIN, ShortRule
+from solving import drive
 
 
 def schedule(steps, low=0.03, high=14.0):
@@ -32,24 +32,13 @@ def run(steps=8, budget=1.0, solver="euler", change=0.05, levels=None, moved=Non
             else picture + drift * math.hypot(sigma / (1 - sigma) if flow else sigma, 0.25)
         )
 
-    drawn, out = [], []
+    drawn = []
     for limit in (0.0, budget):
-        policy = StepReusePolicy(StepReuseSettings(budget=limit), "")
-        rule = policy.rule_for(levels, solver, flow)
-        x, last, given = torch.ones(1, 4, 8, 8) * levels[0], None, None
-        for number, level in enumerate(levels[:-1]):
-            place = rule.place_of(level)
-            action = rule.begin(place)
-            assert rule.skip_at(place) == rule.skip_at(place) == rule.skip  # to ask changes nothing
-            found = rule.forecast(x) if action else (predict or smooth)(x, level)
-            if limit and action:
-                out.append(number)
-            before, given = given, rule.end(x, found)
-            update = SAMPLERS[solver].update(place, last)
-            x = update.keep * x + update.now * given + (update.before * before if update.before else 0.0)
-            x, last = (x if moved is None else moved(x, number)), place
-        rule.read()
+        rule = StepReusePolicy(StepReuseSettings(budget=limit), "").rule_for(levels, solver, flow)
+        start = torch.ones(1, 4, 8, 8) * levels[0]
+        actions, x = drive(rule, predict or smooth, levels, x=start, solver=solver, moved=moved)
         drawn.append(x)
+    out = [number for number, skipped in enumerate(actions) if skipped]
     return out, float((drawn[1] - drawn[0]).square().mean().sqrt()), rule
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -149,23 +148,6 @@ def test_a_grid_has_every_cell_once():
 )  # fmt: skip
 def test_mistakes_are_named_with_their_line(reads, text):
     reads.refused(InvalidSetting, read, text)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "A.x = " + "[" * 300_000,
-        "A.x = " + "a" * 300_000 + " " * 300_000 + "a",
-        "A.x = " + "9" * 300_000,
-        "A.x " + "=" * 300_000,
-        "A" * 300_000 + "! = 1",
-    ],
-    ids=["brackets", "spaces", "digits", "equals", "name"],
-)
-def test_no_line_keeps_the_server_busy(line):
-    """The lines come with a workflow, which may come from anybody. Pytest's time limit ends one that takes for ever."""
-    with contextlib.suppress(InvalidSetting):
-        read(line)
 
 
 def test_more_values_than_cells_are_refused_before_they_are_looked_at():

@@ -6,7 +6,7 @@ import torch
 from paceline.optimizers.core.activity import Activity
 from paceline.optimizers.core.errors import InvalidSetting, UnsupportedModel
 from paceline.optimizers.models.families import Block
-from paceline.optimizers.token_merging.call import OTHER_OUTPUT, OTHER_TOKENS, TokenCall
+from paceline.optimizers.token_merging.call import TokenCall
 from paceline.optimizers.token_merging.kept import SamplingStep
 from paceline.optimizers.token_merging.tome_policy import TokenMergingPolicy
 from paceline.optimizers.token_merging.tome_settings import TokenMergingSettings
@@ -29,20 +29,6 @@ def asked(policy, latent=LATENT):
         if reduction is not None:
             call.activity.use(block.name, reduction.tokens, reduction.kept)
     return call.activity, [call.activity.tokens.get(block.name) for block in policy.blocks]
-
-
-def test_a_block_with_other_tokens_is_left_alone_and_counted():
-    policy = unet()
-    call = policy.call(TokenCall, Activity())
-    assert call.reduction(BLOCKS[0], torch.zeros(1, 380, 4), (24, 16)) is None
-    reduction = call.reduction(BLOCKS[0], torch.zeros(1, 384, 4), (24, 16))
-    whole = torch.zeros(1, 384, 4)
-    assert call.restored(BLOCKS[0], reduction, whole) is whole
-    assert call.activity.fallbacks == {OTHER_TOKENS: 1, OTHER_OUTPUT: 1} and not call.activity.used
-    assert call.restored(BLOCKS[0], reduction, whole[:, :192]).shape == whole.shape
-    summary = policy.summarize(call.activity)
-    assert summary.state == "partly" and summary.text == "active in 1 of 4 self-attention blocks; 2 fallbacks"
-    assert f"1 x fallback: {OTHER_TOKENS}" in summary.details
 
 
 def test_why_nothing_is_done(reads):

@@ -1,4 +1,4 @@
-"""The file that ``tune`` is given, and the server that it asks."""
+"""Titles that ``tune`` prints, and the server that it asks."""
 
 from __future__ import annotations
 
@@ -11,30 +11,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from comfy_host.paths import ROOT
 from paceline.optimizers.core.errors import InvalidSetting
-from paceline.service.faster.tune import Server, read_workflow
+from paceline.service.faster.tune import Server
 
 PROMPT = {"4": {"class_type": "KSampler", "inputs": {"steps": 20}, "_meta": {"title": "KSampler"}}}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b'{"nodes": [], "links": []}',
-        b'{"4": {"inputs": {}}}',
-        b"[" * 100_000,
-        b'{"4": {"class_type": "A", "inputs": {"seed": ' + b"9" * 5000 + b"}}}",
-        rb'{"4": {"class_type": "A", "inputs": {"text": "\ud800"}}}',
-        b"\xff\xfe",
-    ],
-    ids=range(6),
-)
-def test_what_is_no_workflow_is_refused_with_what_to_do(tmp_path, content):
-    file = tmp_path / "file"
-    file.write_bytes(content)
-    with pytest.raises(InvalidSetting, match=r"Export \(API\)"):
-        read_workflow(file)
-    with pytest.raises(InvalidSetting, match=r"nothing cannot be read \(No such file or directory\)"):
-        read_workflow(tmp_path / "nothing")
 
 
 def test_a_title_is_one_line_without_commands_for_a_terminal():

@@ -10,6 +10,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from comfy_host import slow_kernels
+from comfy_host.made_nodes import NODES, node
 from comfy_host.random_files import loaders, other_networks
 
 slow_kernels.install()
@@ -17,42 +18,20 @@ loaders.install()
 other_networks.install()
 
 
-class LatentDigest:
+@node("LatentDigest", samples=("LATENT",))
+def show(samples: Any) -> dict[str, Any]:
     """Show a digest of the bytes of a latent, of each of its streams."""
-
-    RETURN_TYPES = ()
-    FUNCTION = "show"
-    CATEGORY = "tests"
-    OUTPUT_NODE = True
-
-    @classmethod
-    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
-        return {"required": {"samples": ("LATENT",)}}
-
-    def show(self, samples: Any) -> dict[str, Any]:
-        latent = samples["samples"]
-        streams = latent.unbind() if latent.is_nested else [latent]
-        said = [
-            f"{tuple(stream.shape)} {hashlib.sha256(stream.contiguous().cpu().numpy().tobytes()).hexdigest()}"
-            for stream in streams
-        ]
-        finite = all(bool(stream.isfinite().all()) for stream in streams)
-        return {"ui": {"text": said, "finite": [finite]}}
+    latent = samples["samples"]
+    streams = latent.unbind() if latent.is_nested else [latent]
+    digests = (hashlib.sha256(stream.contiguous().cpu().numpy().tobytes()).hexdigest() for stream in streams)
+    said = [f"{tuple(stream.shape)} {digest}" for stream, digest in zip(streams, digests, strict=True)]
+    return {"ui": {"text": said, "finite": [all(bool(stream.isfinite().all()) for stream in streams)]}}
 
 
-class OnceMore:
+@node("OnceMore", "MODEL", model=("MODEL",), number=("INT", {"default": 0}))
+def hand_on(model: Any, number: int) -> tuple[Any]:
     """Hand a model on as it is. Another ``number`` is another workflow to ComfyUI, which samples it anew."""
-
-    RETURN_TYPES = ("MODEL",)
-    FUNCTION = "hand_on"
-    CATEGORY = "tests"
-
-    @classmethod
-    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
-        return {"required": {"model": ("MODEL",), "number": ("INT", {"default": 0})}}
-
-    def hand_on(self, model: Any, number: int) -> tuple[Any]:
-        return (model,)
+    return (model,)
 
 
-NODE_CLASS_MAPPINGS = {"LatentDigest": LatentDigest, "OnceMore": OnceMore}
+NODE_CLASS_MAPPINGS = NODES

@@ -11,9 +11,9 @@ from pathlib import Path
 sys.path += [str(Path(__file__).resolve().parents[3] / name) for name in ("tests",)]
 
 from comfy_host import slow_kernels  # noqa: E402
+from comfy_host.made_nodes import NODES  # noqa: E402
 
 from . import faults, models, others, truth  # noqa: E402, F401 - each makes some nodes
-from .made import NODES  # noqa: E402
 
 slow_kernels.install()
 NODE_CLASS_MAPPINGS = NODES

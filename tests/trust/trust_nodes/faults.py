@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from comfy_host.made_nodes import node
 
-from .made import node
 from .wrong import WRONG
 
 FAULTS = ("none", "memory", "error", "cancel")

@@ -10,9 +10,8 @@ from typing import Any
 import emoji_model
 import torch
 from comfy_host import checkpoints, in_process, transformers, vaes
-from model_changes import control_net
+from comfy_host.made_nodes import node
 
-from .made import node
 from .others import from_int8_file
 
 UNETS = {
@@ -63,7 +62,7 @@ def vae(copy: int) -> tuple[Any]:
 @node("TrustControlNet", "CONTROL_NET", copy=_SEED)
 def controlnet(copy: int) -> tuple[Any]:
     """A ControlNet for the UNet ``sd15``."""
-    return (control_net(checkpoints.SD15_CONFIG | {"model_channels": 32, "context_dim": 48}),)
+    return (checkpoints.fitting_controlnet(checkpoints.SD15_CONFIG | {"model_channels": 32, "context_dim": 48}),)
 
 
 @node(

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from comfy_host import checkpoints
+from comfy_host.made_nodes import node
 from torch import Tensor
 from torch.nn import Linear, Module
-
-from .made import node
 
 _SEED = ("INT", {"default": 0, "min": 0, "max": 2**32})
 
@@ -159,12 +158,11 @@ def layers(model: Any) -> tuple[Any]:
 def control_lora(copy: int) -> tuple[Any]:
     """A Control-LoRA for the UNet ``sd15``: it reads the weights of the MODEL that it is sampled with."""
     import comfy.controlnet
-    from model_changes import control_net
 
     unet = checkpoints.SD15_CONFIG | {"model_channels": 32, "context_dim": 48}
     own = checkpoints.tiny_sd15(0, width=32, context=48).model.diffusion_model.state_dict()
     generator, weights = torch.Generator().manual_seed(3), {}
-    for key, value in control_net(unet).control_model.state_dict().items():
+    for key, value in checkpoints.fitting_controlnet(unet).control_model.state_dict().items():
         if key not in own:
             weights[key] = value
         elif value.ndim >= 2:

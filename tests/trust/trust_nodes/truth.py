@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from comfy_host.made_nodes import node
 from torch.overrides import TorchFunctionMode
 
 from .leaks import leaks
-from .made import node
 
 _NAME = ("STRING", {"default": "truth"})
 _counted: dict[str, list[Any]] = {}
