@@ -59,7 +59,9 @@ class ComponentQuantization(PipelineTechnique):
         self._merged = weakref.WeakSet[Module]()
         part, title, settings = host.component.part, host.component.class_name, self.settings
         require_plain_weights(self.title, host.component)
-        layers, family = linear_layers(part), find_family(part)
+        # PEFT keeps the layer that it wraps as base_layer, and its own small ones beside it.
+        layers = {name: one for name, one in part.named_modules() if type(one) is Linear and ".lora_" not in name}
+        family = find_family(part)
         if any(layer.weight.device.type == "meta" for layer in layers.values()):
             raise UnsupportedModel(
                 f"Quantize int8: the weights of this {title} are not on a device between its calls (sequential "
@@ -226,12 +228,6 @@ def _floating(layers: Sequence[_Int8Layer], moved: bool = True, anew: bool = Tru
     finally:
         for layer in layers:
             layer.put_in(anew)
-
-
-def linear_layers(part: Module) -> dict[str, Linear]:
-    """Return the linear layers of a denoiser by name."""
-    # PEFT keeps the layer that it wraps as base_layer, and its own small ones beside it.
-    return {name: layer for name, layer in part.named_modules() if type(layer) is Linear and ".lora_" not in name}
 
 
 def _config(mode: str) -> Any:

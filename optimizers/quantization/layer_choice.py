@@ -55,12 +55,7 @@ Measure = Callable[[int, int], Timing]
 
 @dataclass(frozen=True)
 class Int8Weight:
-    """A linear layer's weight, about ``values * scale``.
-
-    Attributes:
-        values: int8 ``[out, in]``.
-        scale: float32 ``[out, 1]``.
-    """
+    """A linear layer's weight, about ``values * scale``: int8 ``[out, in]``, and float32 ``[out, 1]``."""
 
     values: Tensor
     scale: Tensor
