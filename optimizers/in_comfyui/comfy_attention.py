@@ -20,8 +20,9 @@ from .run.attention_chain import Attend, ChainedAttention, add_layer
 from .run.comfy_technique import ComfyTechnique, ModelCall
 from .run.sampling_run import KEY
 from .structure.attention_owner import SLOT, layers_with_a_preference, start_option
-from .structure.model_facts import attention_blocks, describe_model, inference_dtype, is_unet
+from .structure.model_facts import describe_model, inference_dtype, is_unet
 from .structure.protocols import ModelPatcher, Options
+from .structure.unet_blocks import attention_blocks
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 

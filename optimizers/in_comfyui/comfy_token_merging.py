@@ -25,18 +25,9 @@ from ..token_merging.tomesd import Matching
 from .run.attention_chain import Attend, ChainedAttention, add_layer
 from .run.comfy_technique import ComfyTechnique, ModelCall
 from .run.sampling_run import SamplerCall, SamplingRun, TakesPart, followed_sampler, stands_at
-from .structure.model_facts import (
-    AttentionBlock,
-    BlockKey,
-    attention_blocks,
-    describe_model,
-    described_blocks,
-    is_compiled_by_others,
-    is_unet,
-    kept_memory,
-    require_model,
-)
+from .structure.model_facts import describe_model, is_compiled_by_others, is_unet, kept_memory, require_model
 from .structure.protocols import ModelPatcher, Options
+from .structure.unet_blocks import AttentionBlock, BlockKey, attention_blocks, described_blocks
 from .structure.user_folder import user_folder
 
 CALL = "paceline_token_merging"

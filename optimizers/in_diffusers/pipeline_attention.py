@@ -23,6 +23,7 @@ from ..attention.backend import Inputs
 from ..attention.registry import BACKENDS, OWN
 from ..core.errors import UnsupportedModel, require_choice
 from ..core.not_copied import Args, Function, Kwargs
+from ..core.technique import COMPILATION
 from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host
 from .patches import Patches, Wrap, computed_by_others
@@ -31,6 +32,17 @@ from .pipeline_technique import PipelineTechnique
 _AGAIN = "call optimize again to replace it"
 _BACKEND = "_attention_backend"
 """Attribute of processors (models after 2024) whose attention diffusers' dispatcher computes."""
+
+_DISPATCHED = {
+    OWN: "native",
+    "sdpa_flash": "_native_flash",
+    "sdpa_efficient": "_native_efficient",
+    "sdpa_cudnn": "_native_cudnn",
+    "sdpa_math": "_native_math",
+    "xformers": "xformers",
+    "sage": "sage",
+}
+"""Its names of our backends, for code that blocks share: with a function of ours each block would be compiled anew."""
 
 _THROUGH_TORCH = {
     "AttnProcessor": "AttnProcessor2_0",
@@ -48,23 +60,26 @@ class LayerAttention:
     What somebody has put there since is left alone: it is what runs, and it is not counted as the backend.
 
     Attributes:
-        computes_itself: whether ``backend`` is torch's own attention, in which the layer is known to end.
+        computes_itself: whether it ends in ``backend`` without a function of ours; of ``compiled`` layers more do.
         wraps: what stands on the layer in each call.
     """
 
-    def __init__(self, layer: Any, patches: Patches, backend: str) -> None:
+    def __init__(self, layer: Any, patches: Patches, backend: str, compiled: bool) -> None:
         from diffusers.models import attention_processor
+        from diffusers.models.attention_dispatch import AttentionBackendName
 
         self._layer, self._processor = layer, layer.get_processor()
         self._backend = getattr(self._processor, _BACKEND, None)
         self._on = True
         self.wraps: list[Wrap] = []
         found = type(self._processor).__name__
-        dispatched = hasattr(self._processor, _BACKEND)
-        self.computes_itself = backend == OWN and (dispatched or found in {*_THROUGH_TORCH, *_THROUGH_TORCH.values()})
-        if dispatched:
+        known = {*_THROUGH_TORCH, *_THROUGH_TORCH.values()}
+        self.computes_itself = backend == OWN and found in known
+        if hasattr(self._processor, _BACKEND):
+            self.computes_itself = backend == OWN or (compiled and backend in _DISPATCHED)
+            theirs = AttentionBackendName(_DISPATCHED[backend if self.computes_itself else OWN])
             # ``set_attention_backend()`` would change that of every other model in the process as well.
-            self.wraps.append(patches.shadow(self._processor, _BACKEND, _native()))
+            self.wraps.append(patches.shadow(self._processor, _BACKEND, theirs))
         elif found in _THROUGH_TORCH:
             same = getattr(attention_processor, _THROUGH_TORCH[found])()
             self.wraps.append(patches.shadow(layer, "processor", same))
@@ -87,12 +102,6 @@ class LayerAttention:
         return reason
 
 
-def _native() -> Any:
-    from diffusers.models.attention_dispatch import AttentionBackendName
-
-    return AttentionBackendName.NATIVE
-
-
 def chosen_already(layer: Any) -> str:
     """Return which attention of diffusers the program has chosen for a layer; "" if it has chosen none."""
     processor = layer.get_processor()
@@ -103,7 +112,7 @@ def chosen_already(layer: Any) -> str:
 
     backend = getattr(processor, _BACKEND) or _AttentionBackendRegistry.get_active_backend()[0]
     name = AttentionBackendName(backend).value
-    return "" if name == _native().value else f"diffusers' dispatcher ({name})"
+    return "" if name == _DISPATCHED[OWN] else f"diffusers' dispatcher ({name})"
 
 
 SdpaFunction = Callable[..., Tensor]
@@ -199,12 +208,12 @@ class ComponentAttention(PipelineTechnique):
         sizes = sorted({head_size(layer) for _, layer in layers})
         dtype = getattr(part, "dtype", None) or next(part.parameters()).dtype
         self.policy = policy = AttentionPolicy(self.settings.backend, device_of(part), dtype, sizes)
-        left = Counter[str]()
+        left, compiled = Counter[str](), host.find(COMPILATION) is not None
         for name, layer in layers:
             if self.settings.backend == AUTO and (chosen := chosen_already(layer)):
                 left[chosen] += 1
                 continue
-            choice = LayerAttention(layer, patches, policy.backend.name)
+            choice = LayerAttention(layer, patches, policy.backend.name, compiled)
             if not choice.computes_itself:
                 choice.wraps.append(patches.wrap(layer, "forward", functools.partial(self._routed, host, name, layer)))
             self._choices.append(choice)
@@ -221,7 +230,7 @@ class ComponentAttention(PipelineTechnique):
             if reason := choice.left_to():
                 self.activity.fall_back(reason)
             elif choice.computes_itself:
-                self.activity.use(OWN)
+                self.activity.use(self.policy.backend.name)
 
     def _routed(self, host: Host, name: str, layer: Module, forward: Function) -> Function:
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:

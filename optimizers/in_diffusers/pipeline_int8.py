@@ -10,7 +10,7 @@ import functools
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..core.not_copied import Args, Function, Kwargs
 from ..models.families import find_family
 from ..quantization.int8_policy import LAYERS, QuantizationPolicy
 from ..quantization.int8_settings import QuantizationSettings
-from ..quantization.layer_choice import Layer, LayerChoices, choose_layers, quantizing_device
+from ..quantization.layer_choice import Layer, choose_layers, quantizing_device
 from .components import DENOISER, device_of, require_plain_weights
 from .host import Host
 from .patches import Patches
@@ -72,8 +72,8 @@ class ComponentQuantization(PipelineTechnique):
         read = [(Layer.of(name, each.weight, family), each.weight.detach) for name, each in layers.items()]
         # Of our own int8 weights the sizes are enough: torchao makes those that compute.
         found = choose_layers(read, settings, device, each=lambda choice: choice.on(torch.device("meta")))
-        kernel = "torchao" if settings.mode == "int8" else ""
-        self.policy = QuantizationPolicy(settings, LayerChoices(found.all, kernel, found.notes))
+        found = replace(found, kernel="torchao" if settings.mode == "int8" else "")
+        self.policy = QuantizationPolicy(settings, found)
         self.policy.require_gain(title)
 
         def take_out() -> None:
@@ -108,7 +108,8 @@ class ComponentQuantization(PipelineTechnique):
         def run(*args: Any, **kwargs: Any) -> object:
             result = forward(*args, **kwargs)
             if torch.is_grad_enabled() and args and args[0].requires_grad and not result.requires_grad:
-                floating = layer.dequantized(args[0])  # torchao passes no gradient on where it multiplies in int8
+                weight: Any = layer.layer.weight  # torchao passes no gradient on where it multiplies in int8
+                floating = linear(args[0], weight.dequantize().to(args[0].dtype), layer.layer.bias)
                 result = floating + (result - floating).detach()
             if layer.is_ours:
                 self.activity.use(LAYERS)
@@ -164,10 +165,6 @@ class _Int8Layer:
         self._floating, self._int8, self._dtype = layer.weight, layer.weight, layer.weight.dtype
         self._is_out = self.is_ours = True
         self.put_in(anew=True)
-
-    def dequantized(self, tokens: Tensor) -> Tensor:
-        weight: Any = self.layer.weight
-        return linear(tokens, weight.dequantize().to(tokens.dtype), self.layer.bias)
 
     @property
     def is_in(self) -> bool:

@@ -24,7 +24,7 @@ def random_tokens(seed, *shape):
 def with_image_prompt(model):
     """Image prompts as IP-Adapters add them: a second attention to tokens of an image, beside the one to the text."""
     from comfy.ldm.modules.attention import optimized_attention
-    from paceline.optimizers.in_comfyui.structure.model_facts import described_blocks
+    from paceline.optimizers.in_comfyui.structure.unet_blocks import described_blocks
 
     clone = model.clone()
     for number, (block, module) in enumerate(described_blocks(model.model.diffusion_model)):

@@ -1,18 +1,14 @@
-"""What a MODEL is, and whether it is one; and the blocks of a UNet, with attention at which resolution."""
+"""What a MODEL is, and whether it is one."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch.nn import Module
 
 from ...core.errors import WrongObject, kind_of
-from ...models.families import Block, transformer_blocks
 from .protocols import ModelPatcher, Options, Patcher
 
 FOREIGN_COMPILE = "torch.compile"
@@ -95,45 +91,3 @@ def require_model(patcher: object) -> None:
             f"This MODEL is {found}, not one of ComfyUI's own model patchers{lacking}.",
             "Load the model with a ComfyUI loader, or ask the maker of this loader to hand out a ModelPatcher.",
         )
-
-
-BlockKey = tuple[str, int, int]
-"""ComfyUI's name of a transformer block: part (input, middle, output), block number, index in the block."""
-
-
-@dataclass(frozen=True)
-class AttentionBlock(Block):
-    """One transformer block of a UNet; its name is e.g. ``input 4.0``.
-
-    Attributes:
-        key: ComfyUI's name of the block, as patches see it.
-        self_attention: False where the first attention looks at the text (``disable_self_attn``).
-        then_over_time: whether a block over frames follows each run of this one, under the same key (SVD).
-    """
-
-    key: BlockKey
-    head_dim: int
-    self_attention: bool
-    then_over_time: bool
-
-
-def described_blocks(network: Module) -> Iterator[tuple[AttentionBlock, Any]]:
-    """Yield every spatial transformer block of a ``UNetModel`` with its description, in the order of execution."""
-    seen = 0
-    for part, row, number, scale, layer, block in transformer_blocks(network):
-        description = AttentionBlock(
-            name=f"{part} {row}.{number}",
-            number=seen,
-            downsample=scale,
-            key=(part, row, number),
-            head_dim=block.d_head,
-            self_attention=not block.disable_self_attn,
-            then_over_time=hasattr(layer, "time_stack"),
-        )
-        seen += description.self_attention
-        yield description, block
-
-
-def attention_blocks(patcher: ModelPatcher) -> tuple[AttentionBlock, ...]:
-    """Return the description of every spatial transformer block of a UNet model."""
-    return tuple(description for description, _ in described_blocks(patcher.model.diffusion_model))
