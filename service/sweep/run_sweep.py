@@ -60,7 +60,8 @@ def steps_of(cell: Cell) -> tuple[Step, ...]:
 
 def plain(model: ModelPatcher, vae: VAE | None) -> tuple[ModelPatcher, VAE | None, tuple[str, ...]]:
     """Return model and VAE without our techniques, and a line that names what was taken off."""
-    of_model, of_vae = ModelTarget(model), VAETarget(vae) if stack_on(vae).techniques else None
+    of_model = ModelTarget(model)
+    of_vae = VAETarget(vae) if vae is not None and stack_on(vae).techniques else None
     names = ", ".join(one.title for one in (*of_model.techniques, *(of_vae.techniques if of_vae else ())))
     line = f"taken off for this measurement, because each setting is compared with the plain model: {names}"
     return of_model.with_techniques(()), of_vae.with_techniques(()) if of_vae else vae, (line,) if names else ()
