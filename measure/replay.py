@@ -86,12 +86,7 @@ Point = tuple[int, float, Tensor]
 
 @dataclass(frozen=True)
 class Replayed:
-    """What would have been left of a run.
-
-    Attributes:
-        computed: evaluations that the network would do; ``evaluations`` are all.
-        why_not: why nothing can be left out; empty where something can.
-    """
+    """What would have been left of a run: ``computed`` of all ``evaluations``; ``why_not``: where that is all of it."""
 
     computed: int
     evaluations: int

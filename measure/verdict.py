@@ -200,14 +200,11 @@ def picture_text(evidence: Evidence, mean: float | None, share: float | None) ->
     if evidence.within_repeat:
         return "difference is no larger than the baseline's own from run to run"
     if share is None:
-        nothing = "another seed changes nothing here, so the difference has no scale"
-        return f"difference {evidence.difference}; {nothing}"
-    if evidence.place:
-        text = f"difference is {of_a_seed_change(mean or 0.0)}"
-        text += f", {fraction(share)} in {evidence.place}, the worst of {evidence.pictures}"
-    else:
-        text = f"difference is {of_a_seed_change(share)}"
-    return text
+        return f"difference {evidence.difference}; another seed changes nothing here, so the difference has no scale"
+    if not evidence.place:
+        return f"difference is {of_a_seed_change(share)}"
+    worst = f"{fraction(share)} in {evidence.place}, the worst of {evidence.pictures}"
+    return f"difference is {of_a_seed_change(mean or 0.0)}, {worst}"
 
 
 def all_text(evidence: Evidence, mean: float | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.in_comfyui.comfy_token_merging import token_merging_for
+from ..optimizers.in_comfyui.comfy_token_merging import ComfyTokenMerging
 from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
 from ..optimizers.in_comfyui.targets.model_target import ModelTarget
 from ..optimizers.token_merging.tome_settings import (
@@ -88,7 +88,7 @@ class PacelineApplyToMe(TechniqueNode):
         **settings: Any,
     ) -> Made:
         settings["max_downsample"] = level_of(max_downsample)
-        technique = token_merging_for(model, TokenMergingSettings(**apply_preset(preset, settings)))
+        technique = ComfyTokenMerging(model, TokenMergingSettings(**apply_preset(preset, settings)))
         if (seed, start_percent, end_percent) != (0, 0.0, 1.0):
             technique.policy.notes = ("seed, start_percent and end_percent of the workflow are ignored",)
         return ModelTarget(model), technique

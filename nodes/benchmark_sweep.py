@@ -12,8 +12,9 @@ from ..measure.measure import MeasurePlan
 from ..optimizers.core.activity import Summary
 from ..optimizers.core.errors import require_text
 from ..optimizers.core.phrases import phrase
-from ..optimizers.in_comfyui.run.reporting import send, user_folder
+from ..optimizers.in_comfyui.run.reporting import send
 from ..optimizers.in_comfyui.structure.protocols import VAE, Conditioning, ModelPatcher
+from ..optimizers.in_comfyui.structure.user_folder import user_folder
 from ..service.apply_recipe import BUILT_IN
 from ..service.comfyui.links import require_decoder
 from ..service.comfyui.sampling_job import SamplingJob

@@ -130,10 +130,7 @@ class PacelineCompareModels(PacelineNode):
         return io.NodeOutput(torch.from_numpy(np.array(sheet)).float()[None] / 255.0, "\n".join(lines), ui=payload)
 
 
-_NAMES = {
-    "norm_elementwise": "norms and elementwise",
-    "gaps": "gaps (waiting for Python)",
-}
+_NAMES = {"norm_elementwise": "norms and elementwise", "gaps": "gaps (waiting for Python)"}
 """Parts of a step that are shown under another name."""
 
 

@@ -12,16 +12,11 @@ from ..optimizers.core.activity import Summary
 from ..optimizers.core.phrases import phrase
 from ..optimizers.in_comfyui.comfy_int8 import quantize
 from ..optimizers.in_comfyui.int8_linear import int8_layers
-from ..optimizers.in_comfyui.structure.model_facts import require_model
 from ..optimizers.in_comfyui.structure.protocols import ModelPatcher
 from ..optimizers.in_comfyui.targets.model_target import ModelTarget
 from ..optimizers.quantization.int8_settings import QuantizationSettings
 from ..service.comfyui.output_files import OutputFiles, save_int8_model
 from .common import ADVANCED, Made, OptimizingNode, TechniqueNode, setting_input
-
-WEIGHT_ONLY = (
-    "The image will differ a little: ComfyUI computes these layers in int8, and mode weight_only in floating point."
-)
 
 
 class PacelineQuantizeInt8(TechniqueNode):
@@ -69,7 +64,6 @@ class PacelineQuantizeInt8(TechniqueNode):
 
     @classmethod
     def technique(cls, model: ModelPatcher, **settings: Any) -> Made:
-        require_model(model)
         technique = quantize(model, QuantizationSettings(**settings))
         policy = technique.policy
         lines = "\n".join((policy.describe(), *policy.details(), "", policy.table()))
@@ -107,6 +101,7 @@ class PacelineSaveInt8Model(OptimizingNode):
         save_int8_model(model, path, getattr(hidden, "prompt", None), getattr(hidden, "extra_pnginfo", None))
         shown = f"{Path(entry['subfolder'], path.name)} ({path.stat().st_size / 1e6:.1f} MB)"
         differs = any(getattr(layer, "weight_only", False) for layer in int8_layers(model.model.diffusion_model))
-        details = [WEIGHT_ONLY] if differs else []
+        computed = "ComfyUI computes these layers in int8, and mode weight_only in floating point"
+        details = [f"The image will differ a little: {computed}."] if differs else []
         cls.announce(Summary("active", phrase("saved {file}", file=shown), details=tuple(details)))
         return io.NodeOutput(ui={"text": ("\n".join([shown, *details]),)})

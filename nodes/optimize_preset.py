@@ -10,9 +10,9 @@ from ..optimizers.core.activity import Summary
 from ..optimizers.core.choices import CHOICES
 from ..optimizers.core.errors import UnsupportedModel, require_choice
 from ..optimizers.core.phrases import phrase
-from ..optimizers.in_comfyui.run.reporting import user_folder
 from ..optimizers.in_comfyui.structure.model_facts import require_model
 from ..optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
+from ..optimizers.in_comfyui.structure.user_folder import user_folder
 from ..service.apply_recipe import BUILT_IN, apply_recipe, built_in_recipe, machine_for, shown_steps
 from ..service.recipe import PREFIX, Recipe, load_recipe
 from . import NODES

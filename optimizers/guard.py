@@ -99,9 +99,7 @@ class AsyncCopy:
 class GuardedEvaluation(NotCopied):
     """The numbers of one evaluation that tell whether it is right; ``number`` counts from 1.
 
-    Attributes:
-        compares: whether its attention layers are compared with exact attention.
-        left: layers that are to be computed exactly.
+    ``compares``: whether its attention layers are compared with exact attention; ``left``: layers to compute exactly.
     """
 
     def __init__(

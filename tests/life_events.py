@@ -19,7 +19,6 @@ from paceline import (
     Precision,
     QuantizeInt8,
     ReuseSteps,
-    ScheduleOnCPU,
     TokenMerging,
     optimize,
     restore,
@@ -32,7 +31,7 @@ COMPILED = Compile(backend="eager")
 """Rounds only, and takes seconds for each network: one call of ``optimize`` in twenty has it."""
 OTHERS = (
     TokenMerging(method="merge", ratio=0.5), TokenMerging(method="kv_downsample", ratio=0.5), TokenMerging(ratio=0.6),
-    Precision("bf16"), Precision("bf16", vae_dtype="fp32"), ReuseSteps(budget=0.1), ScheduleOnCPU(),
+    Precision("bf16"), Precision("bf16", vae_dtype="fp32"), ReuseSteps(budget=0.1),
     QuantizeInt8(include="*"),
 )  # fmt: skip
 PARTS = ("unet", "transformer", "vae", "controlnet")

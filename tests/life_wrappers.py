@@ -12,7 +12,7 @@ import torch
 import torch.nn.utils.prune
 from diffusers.hooks import HookRegistry, ModelHook
 from life_events import EXACT, Events, Wrong, claims_on
-from paceline import Compile, QuantizeInt8, ScheduleOnCPU
+from paceline import Compile, QuantizeInt8
 from peft import LoraConfig
 from random_pipelines import distance, own_loop
 
@@ -137,7 +137,7 @@ def loop(life: Events, chance: random.Random) -> None:
     plain, first, second = (own_loop(one.pipe) for one in (pair.twin, pair.ours, pair.ours))
     if not torch.equal(first, second):
         raise Wrong(f"the same loop draws two pictures: {distance(second, first):.2g}")
-    exact = (*map(type, EXACT), Compile, ScheduleOnCPU)
+    exact = (*map(type, EXACT), Compile)
     kinds = [one.settings for (part, _), one in claims_on(pair.ours.pipe).items() if part == "unet"]
     few_bits = any("Precision" in one or "Int8" in one for one in life.events)
     if all(isinstance(one, exact) for one in kinds) and distance(first, plain) > (0.1 if few_bits else 1e-4):

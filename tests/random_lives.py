@@ -39,7 +39,7 @@ import torch
 from diffusers_host.pipelines import NamedPipeline
 from life_events import ALL, EXACT, Events, Pair, Wrong, claims_on, made_of
 from life_wrappers import MORE
-from paceline import Compile, Precision, QuantizeInt8, ReuseSteps, ScheduleOnCPU, optimize, restore
+from paceline import Compile, Precision, QuantizeInt8, ReuseSteps, optimize, restore
 from paceline.optimizers.in_diffusers.host import host_of
 from paceline.optimizers.qkv_fusion import SLOWER
 from random_pipelines import distance, picture, small
@@ -98,7 +98,7 @@ class Life(Events):
             if number not in self._plain:
                 self._plain[number] = self._draw(pair.twin)
             got, plain = self._draw(pair.ours), self._plain[number]
-            if all(isinstance(one.settings, (*map(type, EXACT), Compile, ScheduleOnCPU)) for one in on.values()):
+            if all(isinstance(one.settings, (*map(type, EXACT), Compile)) for one in on.values()):
                 self._near(got, plain, self._rounding(ROUNDING), f"pipeline {number} from its plain twin")
                 continue
             fresh = self._fresh(pair, on)

@@ -125,17 +125,12 @@ def kind_of(value: object) -> str:
     return words.get(type(value)) or f"a {type(value).__name__}"
 
 
-def is_text(value: object) -> bool:
-    """Return whether ``value`` is text that files and their names can hold."""
-    return isinstance(value, str) and not _IN_NO_FILE.search(value)
-
-
 def require_text(name: str, value: object) -> str:
     """Return ``value`` if it is text that files and their names can hold; `InvalidSetting` if not."""
-    if not isinstance(value, str) or not is_text(value):
-        found = "text with a NUL or half of a character" if isinstance(value, str) else kind_of(value)
-        raise InvalidSetting(f"{name} is {found}.", "It must be plain text.")
-    return value
+    if isinstance(value, str) and not _IN_NO_FILE.search(value):
+        return value
+    found = "text with a NUL or half of a character" if isinstance(value, str) else kind_of(value)
+    raise InvalidSetting(f"{name} is {found}.", "It must be plain text.")
 
 
 def error_line(error: BaseException, named: bool = False) -> str:

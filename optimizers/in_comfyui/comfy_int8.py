@@ -21,11 +21,11 @@ from ..quantization.layer_choice import Layer, LayerChoice, choose_layers, choos
 from ..quantization.layer_times import Timings
 from .int8_linear import KERNEL, MODEL_PREFIX, Network, both_layers, int8_layers, modules_together, quantized_linear
 from .run.comfy_technique import ModelCall
-from .run.reporting import user_folder
 from .second_weights.clone import WeightPlan, require_plain_weights
 from .second_weights.swap import WeightTechnique, original, unload
 from .structure.model_facts import describe_model, inference_dtype, require_model
 from .structure.protocols import ModelPatcher
+from .structure.user_folder import user_folder
 
 
 class Int8Quantization(WeightTechnique):
@@ -37,9 +37,7 @@ class Int8Quantization(WeightTechnique):
         super().__init__(policy)
         self._network = Network()
         self._networks: WeakSet[Network] = WeakSet()
-        self._found: WeakKeyDictionary[Module, tuple[Network, tuple[tuple[Module, MethodType], ...]]] = (
-            WeakKeyDictionary()
-        )
+        self._found: WeakKeyDictionary[Module, tuple[Network, list[tuple[Module, MethodType]]]] = WeakKeyDictionary()
 
     def plan(self, plan: WeightPlan) -> None:
         self._network = Network()
@@ -57,7 +55,7 @@ class Int8Quantization(WeightTechnique):
         network = call.model.diffusion_model
         if network not in self._found:  # walking through all modules takes milliseconds
             shared = (getattr(layer, "network", None) for layer in int8_layers(network))
-            self._found[network] = (next(filter(None, shared), Network()), tuple(modules_together(network)))
+            self._found[network] = (next(filter(None, shared), Network()), [*modules_together(network)])
         counter, together = self._found[network]
         counter.activity = activity
         call.count(self.kind, counter)

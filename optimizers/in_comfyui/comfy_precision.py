@@ -105,8 +105,7 @@ def model_precision(patcher: ModelPatcher, settings: PrecisionSettings) -> Model
     dtype = choose_dtype(settings, what, device, before, supported)
     if settings.channels_last and not is_unet(home):
         raise UnsupportedModel(
-            f"channels_last is for networks of convolutions, and a {what} has hardly any.",
-            "Switch channels_last off.",
+            f"channels_last is for networks of convolutions, and a {what} has hardly any.", "Switch channels_last off."
         )
     storage = storage_dtype(stored, dtype) if dtype != before else stored
     streamed = home.is_dynamic()

@@ -7,7 +7,7 @@ for the device.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from ..core.activity import Activity
 from ..core.errors import UnsupportedModel
 from ..core.not_copied import Function
+from ..core.shadow import whose
 from ..core.technique import ATTENTION, COMPILATION
 from ..models.samplers import sampler_of
 from ..step_reuse.history import Passes
@@ -27,7 +28,6 @@ from ..step_reuse.rule import Rule
 from .run.comfy_technique import ComfyTechnique, ModelCall, around_network
 from .run.sampling_run import KEY, SamplerCall, SamplingRun, TakesPart, followed_sampler, stands_at
 from .run.stack import stack_of
-from .structure.counters import Counters
 from .structure.model_facts import is_compiled_by_others, is_flow, require_model
 from .structure.protocols import Executor, ModelPatcher, Options
 
@@ -119,9 +119,27 @@ class ReuseRun(TakesPart):
         self.blend: Blend | None = None
 
     def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
+        """Forecast an evaluation, or compute it; with others in it, or another way of attention, it starts anew."""
         sigma, active = stands_at(run, guider, timestep)
-        self.begin(sigma, x, active)
-        return self.end(compute())
+        self._latent = x.float().clone()
+        self._calls = self._given = 0
+        route: Hashable = None
+        try:
+            route = self.route.at(sigma)
+        except UnknownRoute:
+            self.rule.step_aside(UNKNOWN)
+        if (active, route) != self._active:
+            self._forget()
+            self._active = (active, route)
+        if x.shape != self._shape:
+            self.rule.step_aside(RESIZED)
+        self.rule.begin(self.rule.place_of(sigma))
+        guided = compute()
+        if not self._given:
+            self.rule.compute()  # nobody asked for the passes
+            if self._blocks.were_left_out():
+                self.rule.step_aside(LEFT_OUT)
+        return self.rule.end(self._latent, guided, self.blend)
 
     def passes(self, conds: Sequence[object], x: Tensor, compute: Function) -> Any:
         """Forecast the passes of a call, or compute them; an evaluation with other ones than before starts anew."""
@@ -144,31 +162,6 @@ class ReuseRun(TakesPart):
         if found[0] is not None and x.shape == self._shape:
             rule.first_pass(found[0])
         return outputs
-
-    def begin(self, sigma: float, x: Tensor, active: Hashable) -> None:
-        """Decide about an evaluation; with other conditionings, ControlNets or ways of attention it starts anew."""
-        self._latent = x.float().clone()
-        self._calls = self._given = 0
-        route: Hashable = None
-        try:
-            route = self.route.at(sigma)
-        except UnknownRoute:
-            self.rule.step_aside(UNKNOWN)
-        active = (active, route)
-        if active != self._active:
-            self._forget()
-            self._active = active
-        if x.shape != self._shape:
-            self.rule.step_aside(RESIZED)
-        self.rule.begin(self.rule.place_of(sigma))
-
-    def end(self, guided: Tensor) -> Tensor:
-        """Note the guided prediction; return the prediction for the solver."""
-        if not self._given:
-            self.rule.compute()  # nobody asked for the passes
-            if self._blocks.were_left_out():
-                self.rule.step_aside(LEFT_OUT)
-        return self.rule.end(self._latent, guided, self.blend)
 
     def _forget(self) -> None:
         self.rule.forget()
@@ -209,15 +202,42 @@ class ComfyStepReuse(ComfyTechnique[ModelCall]):
         run.kept[self.kind] = reuse = ReuseRun(rule, call.noise.shape, blocks, route)
         for end in (rule.read, route.forget, blocks.leave):  # the last one first
             call.cleanup.callback(end)
-        call.cleanup.callback(_tell_of_counters, rule, Counters(call.options))
+        call.cleanup.callback(Counters(call.options).tell, rule)
         if call.mask is not None:
             _tell_of_mask(reuse, call.options, call.mask, call.latent)
 
 
-def _tell_of_counters(rule: Rule, counters: Counters) -> None:
-    """Say at the end of a run who has counted calls, if some were left out."""
-    if rule.outcome.forecast and (who := counters.moved()):
-        rule.outcome.note(COUNTS.format(who=who))
+class Counters:
+    """The whole numbers that the patches of a run keep, in themselves or in what they hold, as they are now.
+
+    Patches that count their own calls to know the step miss those that are left out.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._seen = [(patch, one, dict(_numbers(one))) for patch in _patches(options) for one in _held(patch)]
+
+    def tell(self, rule: Rule) -> None:
+        """Say at the end of a run whose patch keeps other numbers by now, if calls were left out."""
+        moved = (whose(patch) for patch, one, before in self._seen if before != dict(_numbers(one)))
+        if rule.outcome.forecast and (who := next(filter(None, moved), "")):
+            rule.outcome.note(COUNTS.format(who=who))
+
+
+def _patches(options: Options) -> Iterator[Any]:
+    for kind in ("patches", "patches_replace"):
+        for found in options["transformer_options"].get(kind, {}).values():
+            yield from found.values() if isinstance(found, Mapping) else found
+
+
+def _held(patch: Any) -> Iterator[Any]:
+    owner = getattr(patch, "__self__", patch)
+    yield owner
+    for value in getattr(owner, "__dict__", {}).values():
+        yield from value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else (value,)
+
+
+def _numbers(owner: Any) -> Iterator[tuple[str, int]]:
+    return ((name, value) for name, value in getattr(owner, "__dict__", {}).items() if type(value) is int)
 
 
 def _tell_of_mask(run: ReuseRun, options: Options, mask: Tensor, kept: Tensor) -> None:

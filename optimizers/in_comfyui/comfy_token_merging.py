@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from torch import Tensor
+from torch import Tensor, int64, zeros
 from torch.nn import Module
 
 from ..core.activity import Activity
@@ -16,19 +17,18 @@ from ..core.shadow import Shadows, computed_by, replacement
 from ..models.families import find_family
 from ..models.samplers import sampler_of
 from ..token_merging.call import Reduction, TokenCall, merged_layer
-from ..token_merging.kept import COMPILED, WINDOWS
+from ..token_merging.kept import COMPILED, WINDOWS, SamplingStep
 from ..token_merging.kv_downsample import FewerKeys
 from ..token_merging.tome_policy import TokenMergingPolicy, no_unet
 from ..token_merging.tome_settings import TokenMergingSettings
 from ..token_merging.tomesd import Matching
-from .comfy_evaluations import Evaluations, step_of
 from .run.attention_chain import Attend, ChainedAttention, add_layer
 from .run.comfy_technique import ComfyTechnique, ModelCall
-from .run.reporting import user_folder
-from .run.sampling_run import SamplerCall, SamplingRun, followed_sampler
+from .run.sampling_run import SamplerCall, SamplingRun, TakesPart, followed_sampler, stands_at
 from .structure.model_facts import describe_model, is_compiled_by_others, is_unet, kept_memory, require_model
 from .structure.protocols import ModelPatcher, Options
 from .structure.unet_blocks import AttentionBlock, BlockKey, attention_blocks, described_blocks
+from .structure.user_folder import user_folder
 
 CALL = "paceline_token_merging"
 _RESTORE = "paceline_restore_tokens"
@@ -56,10 +56,6 @@ class ComfyTokenCall(TokenCall):
     def forget_next(self) -> None:
         self.next = None
 
-    def is_over_time(self, block: AttentionBlock) -> bool:
-        """Return whether the block that runs is the one over frames, which has the key of the spatial one before it."""
-        return block.then_over_time and self.runs.get(block.key, 0) % 2 == 0
-
     def is_replaced(self, name: str, block: AttentionBlock) -> bool:
         """Return whether another node's function stands in for attention ``name`` of a block, and note it."""
         reasons = self.replaced.get(name, {})
@@ -67,6 +63,46 @@ class ComfyTokenCall(TokenCall):
         if reason:
             self.activity.skip(block.name, reason + _PLACES)
         return bool(reason)
+
+
+_numbers = count()
+"""Tells predictions apart, also those of several runs."""
+
+
+@dataclass
+class Evaluations(TakesPart):
+    """The predictions of one sampling run.
+
+    Attributes:
+        windows: whether the network sees the frames in windows, which move under the same conditionings.
+        latest: the one that is made; None before the first.
+        batch: pictures of the whole latent.
+    """
+
+    windows: bool
+    latest: SamplingStep | None = None
+    batch: int = 0
+    begun: int = field(default_factory=_numbers.__next__)
+
+    def evaluates(self, run: SamplingRun, guider: object, x: Tensor, timestep: Tensor, compute: Function) -> Any:
+        sigma, active = stands_at(run, guider, timestep)
+        self.batch = x.shape[0]
+        # A sampler that begins again, because its steps were spoiled, must find nothing of them.
+        self.latest = SamplingStep(run.levels, next(_numbers), sigma, (self.begun, active), whole=run.whole)
+        return compute()
+
+
+def step_of(call: ModelCall) -> Tensor:
+    """Return the number of the sampling step as an int64 scalar tensor on the sampling device.
+
+    It is found from the noise level, so that the positive and the negative pass of a step get the same number however
+    ComfyUI batches them. Solvers that evaluate between two steps get the nearer one; outside of a sampler it is zero. A
+    tensor, so that nothing waits for the GPU and nothing recompiles.
+    """
+    sigmas: Tensor | None = call.transformer_options.get("sample_sigmas")
+    if sigmas is None:
+        return zeros((), dtype=int64, device=call.sigmas.device)
+    return (sigmas - call.sigmas.flatten()[0].to(sigmas)).abs().argmin()
 
 
 class _OtherLayers:
@@ -92,11 +128,16 @@ class _OtherLayers:
 
 
 class ComfyTokenMerging(ComfyTechnique[ModelCall]):
-    """Apply ToMe on one UNet MODEL, read for its structure only; `UnsupportedModel` if no block would be reached."""
+    """Apply ToMe on one MODEL, read for its structure only; `UnsupportedModel` without a UNet, or a block to reach."""
 
     policy: TokenMergingPolicy[AttentionBlock]
 
     def __init__(self, patcher: ModelPatcher, settings: TokenMergingSettings) -> None:
+        require_model(patcher)
+        if not is_unet(patcher):
+            family = find_family(patcher.model.diffusion_model)
+            attention = "" if family is not None and not family.override_hook else ", Set Attention Processor"
+            raise no_unet(describe_model(patcher), f"Reuse Steps{attention} and Compile UNet")
         blocks = [block for block in attention_blocks(patcher) if block.self_attention]
         policy = TokenMergingPolicy(describe_model(patcher), blocks, settings)
         super().__init__(policy)
@@ -138,7 +179,12 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
             call.cleanup.callback(tokens.settle)
             add_layer(options, ChainedAttention(self._layer, not_reached=tokens.forget_next, knows_places=True))
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
-        _add_innermost(options["patches"], self._before, self._after)
+        # ComfyUI runs input and output patches in the same order, so pairs of two packs would cross: ours come last on
+        # the way in and first on the way out, inside of all others.
+        patches = options["patches"]
+        patches["attn1_patch"] = [*patches.get("attn1_patch", ()), self._before]
+        if self._after is not None:
+            patches["attn1_output_patch"] = [self._after, *patches.get("attn1_output_patch", ())]
         if settings.other_layers:
             network, shadows = call.model.diffusion_model, call.cleanup.enter_context(Shadows())
             others = self._other_layers.setdefault(network, _OtherLayers())
@@ -155,9 +201,11 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         if block is None:
             return tokens
         call: ComfyTokenCall = extra_options[CALL]
-        if block.then_over_time:
+        if block.then_over_time:  # every second run is of the block over frames, which has the spatial one's key
             call.runs[block.key] = call.runs.get(block.key, 0) + 1
-        if call.is_over_time(block) or call.is_replaced("attn1", block):
+            if call.runs[block.key] % 2 == 0:
+                return tokens
+        if call.is_replaced("attn1", block):
             return tokens
         batch, _, height, width = extra_options["activations_shape"]
         # Tokens of another batch are not this picture's either: a size that cannot be says so.
@@ -228,17 +276,6 @@ def _replaced(call: ModelCall, layers: Sequence[str]) -> dict[str, dict[tuple[An
     return found
 
 
-def _add_innermost(patches: Options, before: Function, after: Function | None) -> None:
-    """Add a patch before and maybe one after self-attention, inside all pairs set by others.
-
-    ComfyUI runs input and output patches in the same order, so pairs of two packs would cross: ours must come last on
-    the way in and first on the way out.
-    """
-    patches["attn1_patch"] = [*patches.get("attn1_patch", ()), before]
-    if after is not None:
-        patches["attn1_output_patch"] = [after, *patches.get("attn1_output_patch", ())]
-
-
 def _block_key(extra_options: Options) -> BlockKey:
     part, number = extra_options["block"][:2]
     return (part, number, extra_options["block_index"])
@@ -250,13 +287,3 @@ def _are_aligned(tokens: Tensor, query: Tensor) -> bool:
 
 def _reduce_if_aligned(reduction: Reduction, tokens: Tensor, query: Tensor) -> Tensor:
     return reduction.reduce(tokens) if _are_aligned(tokens, query) else tokens
-
-
-def token_merging_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> ComfyTokenMerging:
-    """Return Apply ToMe for a MODEL; `UnsupportedModel` if it has no UNet, or no block would be reached."""
-    require_model(patcher)
-    if is_unet(patcher):
-        return ComfyTokenMerging(patcher, settings)
-    family = find_family(patcher.model.diffusion_model)
-    attention = "" if family is not None and not family.override_hook else ", Set Attention Processor"
-    raise no_unet(describe_model(patcher), f"Reuse Steps{attention} and Compile UNet")

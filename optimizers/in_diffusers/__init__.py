@@ -8,7 +8,6 @@ from .pipeline_precision import Precision
 from .pipeline_qkv_fusion import FuseQKV
 from .pipeline_step_reuse import ReuseSteps
 from .pipeline_token_merging import TokenMerging
-from .schedule_on_cpu import ScheduleOnCPU
 
 __all__ = [
     "Attention",
@@ -19,7 +18,6 @@ __all__ = [
     "QuantizeInt8",
     "Report",
     "ReuseSteps",
-    "ScheduleOnCPU",
     "TokenMerging",
     "optimize",
     "report",

@@ -23,7 +23,6 @@ from .pipeline_qkv_fusion import ComponentQKVFusion, FuseQKV
 from .pipeline_step_reuse import ControlNetReuse, PipelineStepReuse, ReuseSteps
 from .pipeline_technique import PipelineTechnique
 from .pipeline_token_merging import PipelineTokenMerging
-from .schedule_on_cpu import PipelineScheduleOnCPU, ScheduleOnCPU
 
 log = logging.getLogger("paceline")
 
@@ -35,7 +34,6 @@ _TECHNIQUES: tuple[tuple[type[Any], tuple[type[PipelineTechnique], ...]], ...] =
     (Attention, (ComponentAttention,)),
     (CompileSettings, (ComponentCompilation,)),
     (ReuseSteps, (PipelineStepReuse, ControlNetReuse)),
-    (ScheduleOnCPU, (PipelineScheduleOnCPU,)),
 )
 """Classes of settings, each with those of its techniques, which are for different parts."""
 
@@ -113,7 +111,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     Args:
         pipe: a diffusers pipeline, or a UNet, transformer, ControlNet or VAE.
         settings: ``TokenMerging``, ``Attention``, ``Compile``, ``QuantizeInt8``, ``FuseQKV``, ``Precision``,
-            ``ReuseSteps``, ``ScheduleOnCPU``.
+            ``ReuseSteps``.
         components: names of the pipeline's parts that are meant, e.g. ``["unet"]``. By default each setting goes to the
             parts it is for: token merging to the UNet, precision to everything, the rest to UNet or transformer,
             ControlNet and VAE.
@@ -203,7 +201,7 @@ def _effect(claims: Sequence[Claim]) -> dict[str, tuple[object, ...]]:
 def _techniques(value: object) -> tuple[type[PipelineTechnique], ...]:
     found = next((kinds for settings, kinds in _TECHNIQUES if isinstance(value, settings)), None)
     if found is None:
-        known = "TokenMerging, Attention, Compile, QuantizeInt8, FuseQKV, Precision, ReuseSteps, ScheduleOnCPU"
+        known = "TokenMerging, Attention, Compile, QuantizeInt8, FuseQKV, Precision, ReuseSteps"
         raise InvalidSetting(f"optimize was given {value!r}.", f"It takes the settings {known}.")
     return found
 

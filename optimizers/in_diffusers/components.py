@@ -16,14 +16,14 @@ from ..core import weights
 from ..core.errors import InvalidSetting, UnsupportedModel
 from ..models.families import FAMILIES
 
-DENOISER, CONTROLNET, VAE, TEXT, SCHEDULER = "denoiser", "controlnet", "vae", "text encoder", "scheduler"
+DENOISER, CONTROLNET, VAE, TEXT = "denoiser", "controlnet", "vae", "text encoder"
 
 _TEXT_ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3", "image_encoder")
 
 
 @dataclass(frozen=True)
 class Component:
-    """One part of a pipeline: the module, or the scheduler, by the pipeline's name for it and what it does."""
+    """One part of a pipeline: the module, by the pipeline's name for it, and what it does."""
 
     name: str
     role: str
@@ -32,7 +32,7 @@ class Component:
     @property
     def entry(self) -> str:
         """The method through which a pipeline runs it."""
-        return {VAE: "decode", SCHEDULER: "set_timesteps"}.get(self.role, "forward")
+        return "decode" if self.role == VAE else "forward"
 
     @property
     def class_name(self) -> str:
@@ -122,9 +122,7 @@ def _parts(target: object) -> Iterator[Component]:
     if not isinstance(named, dict):
         return
     for name, part in named.items():
-        if name == "scheduler" and hasattr(part, "set_timesteps"):
-            yield Component(name, SCHEDULER, part)
-        elif isinstance(part, torch.nn.Module):
+        if isinstance(part, torch.nn.Module):
             yield from _from_module(name, part)
 
 

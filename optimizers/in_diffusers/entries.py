@@ -20,7 +20,7 @@ from torch.nn import Parameter
 from ..core.devices import is_compiling
 from ..core.not_copied import Function
 from ..core.shadow import OFFLOADED
-from .components import SCHEDULER, VAE, Component
+from .components import VAE, Component
 from .patches import NOTHING, own
 
 HOST = "_paceline_host"
@@ -42,7 +42,7 @@ class Entries:
 
     def __init__(self, component: Component) -> None:
         self._part = component.part
-        names: Iterable[str] = ("set_timesteps",) if component.role == SCHEDULER else ("forward",)
+        names: Iterable[str] = ("forward",)
         if component.role == VAE:
             names = filter(_OF_VAES.fullmatch, dir(type(component.part)))
         self.below: dict[str, Function] = {name: _current(self._part, name) for name in names}

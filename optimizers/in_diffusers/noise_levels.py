@@ -73,9 +73,7 @@ class Prediction:
 class NoiseLevels:
     """The noise levels of a scheduler's timesteps.
 
-    Attributes:
-        asked: at which level the network is asked, for each timestep.
-        levels: of the solver's latent before each timestep, and after the last.
+    ``asked``: at which the network is asked; ``levels``: of the solver's latent before each, and after the last.
     """
 
     kind: str

@@ -1,31 +1,40 @@
-"""Run a diffusers model's attention with a chosen backend: diffusers' own code for it where there is one, else ours."""
+"""Run a diffusers model's attention with a chosen backend, in the place of torch's.
+
+Every attention processor of diffusers, and those of others (IP-Adapter, PAG), ends in
+``torch.nn.functional.scaled_dot_product_attention``. A torch function mode around a processor is given that one call.
+Uncompiled it costs some 35 microseconds for each attention layer; torch.compile traces through it and leaves nothing.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
+from torch.overrides import TorchFunctionMode
 
-from ..attention.attention_policy import AUTO, HOST_DOES_IT, AttentionPolicy, limit_of
+from ..attention.attention_policy import AUTO, HOST_DOES_IT, AttentionPolicy
 from ..attention.backend import Inputs
-from ..attention.registry import BACKENDS
+from ..attention.registry import BACKENDS, OWN
 from ..core.errors import UnsupportedModel, require_choice
 from ..core.not_copied import Args, Function, Kwargs
-from ..core.technique import COMPILATION, TOKEN_MERGING
+from ..core.technique import COMPILATION
 from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host
-from .intercept import intercepted
-from .patches import NOTHING, Patches, Wrap, computed_by_others
+from .patches import Patches, Wrap, computed_by_others
 from .pipeline_technique import PipelineTechnique
 
-# diffusers' names in its dispatcher (models after 2024) for what our registry calls otherwise or the same.
-DISPATCHER_NAMES = {
-    "sdpa": "native",
+_AGAIN = "call optimize again to replace it"
+_BACKEND = "_attention_backend"
+"""Attribute of processors (models after 2024) whose attention diffusers' dispatcher computes."""
+
+_DISPATCHED = {
+    OWN: "native",
     "sdpa_flash": "_native_flash",
     "sdpa_efficient": "_native_efficient",
     "sdpa_cudnn": "_native_cudnn",
@@ -33,42 +42,47 @@ DISPATCHER_NAMES = {
     "xformers": "xformers",
     "sage": "sage",
 }
+"""Its names of our backends, for code that blocks share: with a function of ours each block would be compiled anew."""
 
-# diffusers' processors of its older class Attention: (plain formula, torch's SDPA, xformers), by what the layer is.
-PLAIN, SDPA, XFORMERS = "vanilla", "sdpa", "xformers"
-_FAMILIES: tuple[dict[str, str], ...] = (
-    {PLAIN: "AttnProcessor", SDPA: "AttnProcessor2_0", XFORMERS: "XFormersAttnProcessor"},
-    {PLAIN: "AttnAddedKVProcessor", SDPA: "AttnAddedKVProcessor2_0", XFORMERS: "XFormersAttnAddedKVProcessor"},
-    {SDPA: "JointAttnProcessor2_0", XFORMERS: "XFormersJointAttnProcessor"},
-)
-
-_AGAIN = "call optimize again to replace it"
-_BACKEND = "_attention_backend"
-"""Attribute of processors whose attention diffusers' dispatcher computes. ``set_attention_backend()`` would change the
-backend of every other model in the process as well."""
+_THROUGH_TORCH = {
+    "AttnProcessor": "AttnProcessor2_0",
+    "XFormersAttnProcessor": "AttnProcessor2_0",
+    "AttnAddedKVProcessor": "AttnAddedKVProcessor2_0",
+    "XFormersAttnAddedKVProcessor": "AttnAddedKVProcessor2_0",
+    "XFormersJointAttnProcessor": "JointAttnProcessor2_0",
+}
+"""diffusers' processors with an attention of their own (older models), and those that do the same with torch's."""
 
 
 class LayerAttention:
-    """What a layer computes with, in each call: what it had when it was optimized, or diffusers' code in its place.
+    """What a layer computes with, in each call: what it had when it was optimized, or the same with torch's attention.
 
     What somebody has put there since is left alone: it is what runs, and it is not counted as the backend.
 
     Attributes:
-        name: what diffusers' code is called.
-        forward: what stands around the layer's ``forward``; None in compiled code, which catches no errors.
+        computes_itself: whether it ends in ``backend`` without a function of ours; of ``compiled`` layers more do.
+        wraps: what stands on the layer in each call.
     """
 
-    def __init__(
-        self, layer: Any, patches: Patches, name: str = "", attribute: str = "", chosen: object = None
-    ) -> None:
-        self.name, self._layer, self._attribute, self._chosen = name, layer, attribute, chosen
-        self._processor = layer.get_processor()
+    def __init__(self, layer: Any, patches: Patches, backend: str, compiled: bool) -> None:
+        from diffusers.models import attention_processor
+        from diffusers.models.attention_dispatch import AttentionBackendName
+
+        self._layer, self._processor = layer, layer.get_processor()
         self._backend = getattr(self._processor, _BACKEND, None)
-        self.forward: Wrap | None = None
         self._on = True
-        self._patches, self._wrap = patches, None
-        if attribute:
-            self._wrap = patches.wrap(layer if attribute == "processor" else self._processor, attribute, self._made)
+        self.wraps: list[Wrap] = []
+        found = type(self._processor).__name__
+        known = {*_THROUGH_TORCH, *_THROUGH_TORCH.values()}
+        self.computes_itself = backend == OWN and found in known
+        if hasattr(self._processor, _BACKEND):
+            self.computes_itself = backend == OWN or (compiled and backend in _DISPATCHED)
+            theirs = AttentionBackendName(_DISPATCHED[backend if self.computes_itself else OWN])
+            # ``set_attention_backend()`` would change that of every other model in the process as well.
+            self.wraps.append(patches.shadow(self._processor, _BACKEND, theirs))
+        elif found in _THROUGH_TORCH:
+            same = getattr(attention_processor, _THROUGH_TORCH[found])()
+            self.wraps.append(patches.shadow(layer, "processor", same))
 
     def left_to(self) -> str:
         """Leave the layer to those who compute it, or have set something since, and say who; "" for nobody.
@@ -77,26 +91,15 @@ class LayerAttention:
         """
         reason, now = computed_by_others(self._layer), self._layer.get_processor()
         backend = getattr(now, _BACKEND, None)
-        if not reason and now not in (self._processor, self._chosen):
+        if not reason and now is not self._processor:
             reason = f"other code has set {type(now).__name__} since: {_AGAIN}"
-        elif not reason and now is not self._chosen and backend not in (self._backend, self._chosen):
+        elif not reason and backend != self._backend:
             reason = f"other code has set the backend {backend} since: {_AGAIN}"
         if bool(reason) is self._on:
             self._on = not reason
-            for wrap in filter(None, (self.forward, self._wrap)):
+            for wrap in self.wraps:
                 wrap.switch(self._on)
         return reason
-
-    def switch(self, on: bool) -> None:
-        """Say whether diffusers' code is there from now on: on all layers that share the processor."""
-        mine = self._wrap
-        for wrap in self._patches.wraps:
-            if mine is not None and wrap.owner is mine.owner and wrap.name == mine.name:
-                wrap.switch(on)
-
-    def _made(self, now: object) -> object:
-        before = self._processor if self._attribute == "processor" else self._backend
-        return self._chosen if now is before or now is self._chosen else NOTHING
 
 
 def chosen_already(layer: Any) -> str:
@@ -104,37 +107,65 @@ def chosen_already(layer: Any) -> str:
     processor = layer.get_processor()
     if not hasattr(processor, _BACKEND):
         name = type(processor).__name__
-        return f"diffusers' {name}" if any(name == family[XFORMERS] for family in _FAMILIES) else ""
+        return f"diffusers' {name}" if name.startswith("XFormers") and name in _THROUGH_TORCH else ""
     from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry
 
     backend = getattr(processor, _BACKEND) or _AttentionBackendRegistry.get_active_backend()[0]
     name = AttentionBackendName(backend).value
-    return "" if name == DISPATCHER_NAMES["sdpa"] else f"diffusers' dispatcher ({name})"
+    return "" if name == _DISPATCHED[OWN] else f"diffusers' dispatcher ({name})"
 
 
-def use_theirs(layer: Any, name: str, patches: Patches) -> LayerAttention | None:
-    """Let diffusers' own code for backend ``name`` run ``layer``; None if there is none."""
-    if not hasattr(layer.get_processor(), _BACKEND):
-        return _processor(layer, name, patches)
-    theirs = DISPATCHER_NAMES.get(name)
-    if theirs is None:
-        return None
-    from diffusers.models.attention_dispatch import AttentionBackendName
+SdpaFunction = Callable[..., Tensor]
+"""Takes what ``scaled_dot_product_attention`` takes: three tensors by place, everything else by name."""
 
-    return LayerAttention(layer, patches, f"diffusers' dispatcher ({theirs})", _BACKEND, AttentionBackendName(theirs))
+_TENSORS = ("query", "key", "value")
+_OPTIONS = ("attn_mask", "dropout_p", "is_causal")
 
 
-def _processor(layer: Any, name: str, patches: Patches) -> LayerAttention | None:
-    from diffusers.models import attention_processor
+class AttentionIntercept(TorchFunctionMode):
+    """Hand calls of ``scaled_dot_product_attention`` to ``attend``, inside of which the mode is off."""
 
-    processor = layer.get_processor()
-    found = type(processor).__name__
-    for family in _FAMILIES:
-        if found in family.values() and name in family:
-            kind = family[name]
-            chosen = processor if found == kind else getattr(attention_processor, kind)()
-            return LayerAttention(layer, patches, f"diffusers' {kind}", "processor", chosen)
-    return None
+    def __init__(self, attend: SdpaFunction) -> None:
+        super().__init__()
+        self.attend = attend
+        self.reached = False
+
+    def __torch_function__(
+        self, func: Function, types: Iterable[type], args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
+        if func is F.scaled_dot_product_attention:
+            self.reached = True
+            # Query, key and value by place, and the options by name: callers pass either in either way.
+            options = {**dict(zip(_OPTIONS, args[3:], strict=False)), **(kwargs or {})}
+            return self.attend(*args[:3], *(options.pop(name) for name in _TENSORS[len(args) :]), **options)
+        if func is Tensor.unflatten:
+            # torch.compile cannot trace this method's call of its base class out of a mode (torch 2.13).
+            return _unflatten(*args, **(kwargs or {}))  # type: ignore[arg-type]
+        return func(*args, **(kwargs or {}))
+
+
+def intercepted(layer: Module, forward: Function, attend: SdpaFunction, missed: Callable[[], None]) -> Function:
+    """Return ``forward`` of a layer with its attention computed by ``attend``; ``missed`` is told where it was not.
+
+    Not where a hook of diffusers may have answered for it, as its caches do.
+    """
+    mode = AttentionIntercept(attend)
+
+    @functools.wraps(forward)
+    def run(*args: object, **options: object) -> object:
+        mode.reached = False
+        with mode:
+            result = forward(*args, **options)
+        if not mode.reached and not getattr(getattr(layer, "_diffusers_hook", None), "hooks", None):
+            missed()
+        return result
+
+    return run
+
+
+def _unflatten(tensor: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    dim = dim % tensor.dim()
+    return tensor.reshape(*tensor.shape[:dim], *sizes, *tensor.shape[dim + 1 :])
 
 
 _NO_SDPA = "its processor does not use scaled_dot_product_attention"
@@ -177,36 +208,20 @@ class ComponentAttention(PipelineTechnique):
         sizes = sorted({head_size(layer) for _, layer in layers})
         dtype = getattr(part, "dtype", None) or next(part.parameters()).dtype
         self.policy = policy = AttentionPolicy(self.settings.backend, device_of(part), dtype, sizes)
-        backend = policy.backend.name
-        # What reduces keys inside of attention has to see them, which it does not in diffusers' own xformers code.
-        reduced = host.find(TOKEN_MERGING) is not None and backend != "sdpa"
-        compiled = host.find(COMPILATION) is not None
-        # Approximate kernels are watched in our own function only.
-        reduced = reduced or (bool(policy.approximation) and not compiled)
-        counts, left = Counter[str](), Counter[str]()
+        left, compiled = Counter[str](), host.find(COMPILATION) is not None
         for name, layer in layers:
-            chosen = chosen_already(layer) if self.settings.backend == AUTO else ""
-            if chosen:
+            if self.settings.backend == AUTO and (chosen := chosen_already(layer)):
                 left[chosen] += 1
                 continue
-            ours = reduced or head_size(layer) in policy.failing
-            theirs = choice = None if ours else use_theirs(layer, backend, patches)
-            if choice is None:
-                # A processor with a dispatcher uses torch's SDPA already.
-                asked = None if hasattr(layer.get_processor(), _BACKEND) else _processor(layer, SDPA, patches)
-                choice = asked or LayerAttention(layer, patches)
-                choice.forward = patches.wrap(layer, "forward", functools.partial(self._routed, host, name, layer))
-            elif not compiled:  # which would be compiled anew for the function of each layer
-                guarded = functools.partial(self._guarded, choice, head_size(layer))
-                choice.forward = patches.wrap(layer, "forward", guarded)
+            choice = LayerAttention(layer, patches, policy.backend.name, compiled)
+            if not choice.computes_itself:
+                choice.wraps.append(patches.wrap(layer, "forward", functools.partial(self._routed, host, name, layer)))
             self._choices.append(choice)
-            counts["ours" if theirs is None else theirs.name] += 1
         self._left = ", ".join(
             f"{whose} on {count} layer{'' if count == 1 else 's'} was chosen before, which auto leaves in place"
             for whose, count in left.items()
         )
-        used = ", ".join(f"{whose} on {count} layers" for whose, count in counts.items())
-        policy.notes = tuple(filter(None, (used, self._left)))
+        policy.notes = [self._left] if self._left else []
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         if self._left:
@@ -214,8 +229,8 @@ class ComponentAttention(PipelineTechnique):
         for choice in self._choices:
             if reason := choice.left_to():
                 self.activity.fall_back(reason)
-            elif choice.forward is None:
-                self.activity.use(choice.name)
+            elif choice.computes_itself:
+                self.activity.use(self.policy.backend.name)
 
     def _routed(self, host: Host, name: str, layer: Module, forward: Function) -> Function:
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -224,38 +239,9 @@ class ComponentAttention(PipelineTechnique):
             plain = not options.get("is_causal") and not options.get("dropout_p")
             refusal = None if plain else "causal attention or dropout (takes neither)"
             output = self.policy.attend(self.activity, name, inputs, refusal, evaluation=host.evaluation)
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options) if output is None else output
+            return F.scaled_dot_product_attention(q, k, v, **options) if output is None else output
 
         return intercepted(layer, forward, attend, lambda: self.activity.fall_back(_NO_SDPA))
-
-    def _guarded(self, theirs: LayerAttention, size: int, forward: Function) -> Function:
-        """Return ``forward`` of a layer that runs as before once diffusers' code for the backend has failed."""
-        kind, broken = (size,), self.policy.broken
-
-        @functools.wraps(forward)
-        def guarded(*args: object, **options: object) -> object:
-            if kind not in broken:
-                try:
-                    result = forward(*args, **options)
-                except Exception as error:
-                    reason = limit_of(error)
-                else:
-                    self.activity.use(theirs.name)
-                    return result
-                theirs.switch(False)
-                try:
-                    result = forward(*args, **options)
-                except BaseException:  # it is not for the backend that it fails
-                    theirs.switch(True)
-                    raise
-                broken[kind] = reason
-            else:
-                theirs.switch(False)
-                result = forward(*args, **options)
-            self.activity.fall_back(broken[kind])
-            return result
-
-        return guarded
 
 
 def head_size(layer: Any) -> int:

@@ -10,7 +10,7 @@ import functools
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..core.not_copied import Args, Function, Kwargs
 from ..models.families import find_family
 from ..quantization.int8_policy import LAYERS, QuantizationPolicy
 from ..quantization.int8_settings import QuantizationSettings
-from ..quantization.layer_choice import Layer, LayerChoices, choose_layers, quantizing_device
+from ..quantization.layer_choice import Layer, choose_layers, quantizing_device
 from .components import DENOISER, device_of, require_plain_weights
 from .host import Host
 from .patches import Patches
@@ -59,7 +59,9 @@ class ComponentQuantization(PipelineTechnique):
         self._merged = weakref.WeakSet[Module]()
         part, title, settings = host.component.part, host.component.class_name, self.settings
         require_plain_weights(self.title, host.component)
-        layers, family = linear_layers(part), find_family(part)
+        # PEFT keeps the layer that it wraps as base_layer, and its own small ones beside it.
+        layers = {name: one for name, one in part.named_modules() if type(one) is Linear and ".lora_" not in name}
+        family = find_family(part)
         if any(layer.weight.device.type == "meta" for layer in layers.values()):
             raise UnsupportedModel(
                 f"Quantize int8: the weights of this {title} are not on a device between its calls (sequential "
@@ -70,8 +72,8 @@ class ComponentQuantization(PipelineTechnique):
         read = [(Layer.of(name, each.weight, family), each.weight.detach) for name, each in layers.items()]
         # Of our own int8 weights the sizes are enough: torchao makes those that compute.
         found = choose_layers(read, settings, device, each=lambda choice: choice.on(torch.device("meta")))
-        kernel = "torchao" if settings.mode == "int8" else ""
-        self.policy = QuantizationPolicy(settings, LayerChoices(found.all, kernel, found.notes))
+        found = replace(found, kernel="torchao" if settings.mode == "int8" else "")
+        self.policy = QuantizationPolicy(settings, found)
         self.policy.require_gain(title)
 
         def take_out() -> None:
@@ -106,7 +108,8 @@ class ComponentQuantization(PipelineTechnique):
         def run(*args: Any, **kwargs: Any) -> object:
             result = forward(*args, **kwargs)
             if torch.is_grad_enabled() and args and args[0].requires_grad and not result.requires_grad:
-                floating = layer.dequantized(args[0])  # torchao passes no gradient on where it multiplies in int8
+                weight: Any = layer.layer.weight  # torchao passes no gradient on where it multiplies in int8
+                floating = linear(args[0], weight.dequantize().to(args[0].dtype), layer.layer.bias)
                 result = floating + (result - floating).detach()
             if layer.is_ours:
                 self.activity.use(LAYERS)
@@ -162,10 +165,6 @@ class _Int8Layer:
         self._floating, self._int8, self._dtype = layer.weight, layer.weight, layer.weight.dtype
         self._is_out = self.is_ours = True
         self.put_in(anew=True)
-
-    def dequantized(self, tokens: Tensor) -> Tensor:
-        weight: Any = self.layer.weight
-        return linear(tokens, weight.dequantize().to(tokens.dtype), self.layer.bias)
 
     @property
     def is_in(self) -> bool:
@@ -226,12 +225,6 @@ def _floating(layers: Sequence[_Int8Layer], moved: bool = True, anew: bool = Tru
     finally:
         for layer in layers:
             layer.put_in(anew)
-
-
-def linear_layers(part: Module) -> dict[str, Linear]:
-    """Return the linear layers of a denoiser by name."""
-    # PEFT keeps the layer that it wraps as base_layer, and its own small ones beside it.
-    return {name: layer for name, layer in part.named_modules() if type(layer) is Linear and ".lora_" not in name}
 
 
 def _config(mode: str) -> Any:

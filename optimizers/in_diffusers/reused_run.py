@@ -64,11 +64,7 @@ def step_hook_of(scheduler: Any) -> StepHook:
 
 
 class LastOutputs:
-    """Outputs of the denoiser in the last evaluation, by the order of its calls.
-
-    Attributes:
-        given: whether a network's last output was returned again in this evaluation.
-    """
+    """Outputs of the denoiser in the last evaluation, by the order of its calls; ``given``: whether one was given."""
 
     def __init__(self) -> None:
         self.given = False

@@ -29,12 +29,7 @@ OTHER_WORDS = ("cache", "spectrum")
 
 
 class WebUIReuseRun:
-    """Forecasts passes by ``rule``, with ``model``.
-
-    Args:
-        position: of the evaluation of the denoiser that goes on.
-        timesteps: where the sampler counts in them.
-    """
+    """Forecasts the passes of ``model``; ``position``: of the evaluation; ``timesteps``: if the sampler counts so."""
 
     def __init__(self, rule: Rule, model: WebUIModel, position: Position, timesteps: Timesteps | None) -> None:
         self.rule, self.model, self.blocks, self._position = rule, model, Blocks(model.network), position

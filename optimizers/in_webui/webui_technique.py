@@ -20,11 +20,7 @@ Compute = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class WebUISampling:
-    """One run of a sampler with one network; after a refiner has taken over, another one.
-
-    Attributes:
-        device: of the latents.
-    """
+    """One run of a sampler with one network; once a refiner has taken over, another one. ``device``: of the latents."""
 
     p: Processing
     model: WebUIModel

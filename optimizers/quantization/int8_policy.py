@@ -17,11 +17,7 @@ LAYERS = "layers"
 
 
 class QuantizationPolicy(Policy):
-    """The report of Quantize int8.
-
-    Args:
-        choices: what was chosen for each layer.
-    """
+    """The report of Quantize int8, which has ``choices`` for each layer."""
 
     kind = INT8
     title = "Quantize int8"

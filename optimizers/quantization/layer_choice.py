@@ -55,12 +55,7 @@ Measure = Callable[[int, int], Timing]
 
 @dataclass(frozen=True)
 class Int8Weight:
-    """A linear layer's weight, about ``values * scale``.
-
-    Attributes:
-        values: int8 ``[out, in]``.
-        scale: float32 ``[out, 1]``.
-    """
+    """A linear layer's weight, about ``values * scale``: int8 ``[out, in]``, and float32 ``[out, 1]``."""
 
     values: Tensor
     scale: Tensor
@@ -97,12 +92,9 @@ def protected_because(name: str, family: Family | None = None) -> str:
 
 @dataclass(frozen=True)
 class Layer:
-    """One linear layer of a network, or several that are one product.
+    """One linear layer of a network, with so many channels in and out.
 
-    Attributes:
-        inputs, outputs: channels.
-        nbytes: bytes of its weight now.
-        protected: why it must stay in floating point, if it must.
+    ``nbytes``: of its weight now; ``protected``: why it must stay in floating point, if it must.
     """
 
     name: str
@@ -120,12 +112,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """The choice for one layer.
+    """The choice for one layer: its int8 ``weight``, or the ``reason`` why it stays in floating point.
 
-    Attributes:
-        weight: the int8 weight, or None if it stays in floating point.
-        reason: why it stays; empty if it is quantised.
-        error: relative L2 error of its output, where that was measured.
+    ``error``: relative L2 error of its output, where that was measured.
     """
 
     layer: Layer
@@ -190,12 +179,9 @@ def _quantized(layer: Layer, values: Tensor, weights_only: bool) -> tuple[Int8We
 
 @dataclass(frozen=True)
 class LayerChoices:
-    """The choices for all layers of a network.
+    """The choices for ``all`` layers of a network; ``notes``: names that fit no layer.
 
-    Attributes:
-        all: a choice for each layer.
-        kernel: the name of what computes the products; empty for weight only.
-        notes: names that fit no layer.
+    ``kernel``: the name of what computes the products; empty for weight only.
     """
 
     all: tuple[LayerChoice, ...] = ()
@@ -246,8 +232,7 @@ def choose_layers(
     model computes on, not asked for weight only. None: layers are chosen by their error alone.
     ``each`` is given each choice, and returns it with the weight where it is to stay.
     """
-    layers = list(layers)
-    timed = timings if settings.mode == "int8" else None
+    layers, timed = list(layers), timings if settings.mode == "int8" else None
     notes = [
         f"{name} names no layer of this model"
         for name, is_named in (("include", settings.is_included), ("exclude", settings.is_excluded))

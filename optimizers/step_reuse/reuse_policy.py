@@ -105,11 +105,7 @@ class StepReusePolicy(Policy):
 
     def summarize(self, activity: Activity) -> Summary:
         found = self.outcome
-        counts = {
-            "evaluations": found.evaluations,
-            "computed": found.computed,
-            "forecast": found.forecast,
-        }
+        counts = {"evaluations": found.evaluations, "computed": found.computed, "forecast": found.forecast}
         details = [*found.notes] if found.notes or found.evaluations else [self.unasked]
         if not found.forecast:
             if found.evaluations:

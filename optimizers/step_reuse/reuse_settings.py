@@ -17,7 +17,7 @@ SHORT = 15
 TOOLTIPS = {
     "budget": "How far the picture may move from the plain picture, as a share of a seed change (the difference of two "
     f"seeds): {', '.join(f'{one.limit:g} {one.label.lower()}' for one in CHOICES.values())}. Larger is faster, 0 skips "
-    "nothing.",
+    "nothing."
 }
 """Text for the user about the setting that every host shows."""
 

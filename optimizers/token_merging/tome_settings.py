@@ -127,7 +127,7 @@ class TokenMergingSettings(Settings):
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Every second row and column of keys and values.
-    "quality": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 4, "residual": "auto", "alone": 0.5},
+    "quality": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 4, "residual": "auto", "alone": 0.5}
 }
 """What the preset sets, chosen from benchmarks/results; every other setting keeps the value it was given."""
 

@@ -50,11 +50,8 @@ def compare(
     """Run both sides, each round from another seed, and judge the difference.
 
     What they share (sampling, VAE) is not compared. ``say`` is told what is going on, ``show`` which share of the work
-    is done (default: the node's progress bar).
-
-    Raises:
-        InvalidSetting: if their pictures differ in size.
-        UnsupportedModel: if there is neither a VAE nor a preview for the model's latents.
+    is done (default: the node's progress bar). Raises `InvalidSetting` if their pictures differ in size,
+    `UnsupportedModel` if there is neither a VAE nor a preview for the model's latents.
     """
     for side in (baseline, optimized):
         require_model(side.model)

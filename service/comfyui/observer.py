@@ -81,10 +81,8 @@ class ReplayInputs:
 class Observer:
     """All sampling runs of one run of a workflow, in the order in which they ended.
 
-    Args:
-        keep: whether sketches and inputs are kept, beside seconds, counts and what each run began with.
-
     Attributes:
+        keep: whether sketches and inputs are kept, beside seconds, counts and what each run began with.
         samplings: of runs that came to their end.
         decodings: one for each link, its first, with the seconds of all.
     """

@@ -111,11 +111,9 @@ class OutputFiles:
 def save_int8_model(patcher: ModelPatcher, path: Path, prompt: Any = None, workflow: Any = None) -> None:
     """Write the network of a MODEL, with its LoRAs in it, as ComfyUI's node ModelSave does; whole, or not at all.
 
-    ``prompt``, ``workflow``: the graph and what the page adds to it, which go into the file's header.
-
-    Raises:
-        UnsupportedModel: if no layer of the MODEL is in int8, or its weights are foreign.
-        NotEnoughSpace: if it would not fit.
+    ``prompt``, ``workflow``: the graph and what the page adds to it, which go into the file's header. Raises
+    `UnsupportedModel` if no layer of the MODEL is in int8, or its weights are foreign, `NotEnoughSpace` if it would not
+    fit.
     """
     import comfy.model_management
     import folder_paths

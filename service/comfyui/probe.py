@@ -216,10 +216,7 @@ class _Trial:
             with compiled_until(self._deadline):
                 yield
         except TooLong:
-            why = phrase(
-                "compiling takes longer than the {seconds:.0f} s of this test",
-                seconds=given,
-            )
+            why = phrase("compiling takes longer than the {seconds:.0f} s of this test", seconds=given)
             if given >= ENOUGH:
                 self._refuse(name, why, given)
         except (RuntimeError, PacelineError) as error:  # a kernel's refusal, or memory; ComfyUI's cancel is none

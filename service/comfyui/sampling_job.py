@@ -11,13 +11,7 @@ from torch import Tensor
 
 from ...measure.speedup import MOST_ROUNDS
 from ...optimizers.core.devices import synchronize
-from ...optimizers.core.errors import (
-    InvalidSetting,
-    UnsupportedModel,
-    require_choice,
-    require_integer,
-    require_number,
-)
+from ...optimizers.core.errors import InvalidSetting, UnsupportedModel, require_choice, require_integer, require_number
 from ...optimizers.core.settings import LARGEST_SEED, later_seed
 from ...optimizers.in_comfyui.structure.model_facts import describe_model
 from ...optimizers.in_comfyui.structure.protocols import VAE, Conditioning, Latent, ModelPatcher

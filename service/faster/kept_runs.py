@@ -23,7 +23,7 @@ from typing_extensions import Self
 from ...optimizers.core.errors import InvalidSetting
 from ...optimizers.core.files import fingerprint_of, write_atomically
 from ...optimizers.core.phrases import Phrase, phrase, phrase_of
-from ...optimizers.in_comfyui.run.reporting import user_folder
+from ...optimizers.in_comfyui.structure.user_folder import user_folder
 from .same_work import about, facts_here, lasting_nodes, sampled_by, techniques_before, workflow_key
 from .sentences import STAGES, by_stage
 from .workflow import Workflow
@@ -45,9 +45,7 @@ COLD = ("loading", "compiling")
 class Trial:
     """What became of a node on the link of a plan, by its number, or of an offer, where that is empty.
 
-    Attributes:
-        said: as ``core/phrases.data`` gives it.
-        once: seconds after which a compilation was given up; 0 for none.
+    ``said``: as ``core/phrases.data`` gives it; ``once``: seconds after which a compilation was given up, 0 for none.
     """
 
     link: str

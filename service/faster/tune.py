@@ -166,9 +166,8 @@ class Server:
     def ask(self, route: str, sent: Any = None) -> Any:
         """Return the JSON answer of a route; what is sent is posted.
 
-        Raises:
-            BackendUnavailable: if nothing answers, no ComfyUI does, or it does not have our routes.
-            InvalidSetting: in the server's own words, if it refuses what was sent.
+        Raises `BackendUnavailable` if nothing answers, no ComfyUI does, or it does not have our routes,
+        `InvalidSetting`, in the server's own words, if it refuses what was sent.
         """
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_SECONDS_TO_ANSWER)
         try:

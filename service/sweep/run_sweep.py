@@ -14,9 +14,11 @@ from ...optimizers.core.devices import device_name, is_out_of_memory
 from ...optimizers.core.errors import PacelineError, error_line
 from ...optimizers.core.files import fingerprint_of
 from ...optimizers.core.phrases import phrase
-from ...optimizers.in_comfyui.run.reporting import Payload, user_folder
+from ...optimizers.in_comfyui.run.reporting import Payload
 from ...optimizers.in_comfyui.structure.model_facts import describe_model
 from ...optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
+from ...optimizers.in_comfyui.structure.user_folder import user_folder
+from ...optimizers.in_comfyui.targets.method_proxy import stack_on
 from ...optimizers.in_comfyui.targets.model_target import ModelTarget
 from ...optimizers.in_comfyui.targets.vae_target import VAETarget
 from ..apply_recipe import Nodes, apply_recipe, check_steps
@@ -58,13 +60,11 @@ def steps_of(cell: Cell) -> tuple[Step, ...]:
 
 def plain(model: ModelPatcher, vae: VAE | None) -> tuple[ModelPatcher, VAE | None, tuple[str, ...]]:
     """Return model and VAE without our techniques, and a line that names what was taken off."""
-    of_model, of_vae = ModelTarget(model), None if vae is None else VAETarget(vae)
-    taken = [*of_model.techniques, *(of_vae.techniques if of_vae else ())]
-    model = of_model.with_techniques(()) if of_model.techniques else model
-    vae = of_vae.with_techniques(()) if of_vae and of_vae.techniques else vae
-    names = ", ".join(technique.title for technique in taken)
+    of_model = ModelTarget(model)
+    of_vae = VAETarget(vae) if vae is not None and stack_on(vae).techniques else None
+    names = ", ".join(one.title for one in (*of_model.techniques, *(of_vae.techniques if of_vae else ())))
     line = f"taken off for this measurement, because each setting is compared with the plain model: {names}"
-    return model, vae, (line,) if names else ()
+    return of_model.with_techniques(()), of_vae.with_techniques(()) if of_vae else vae, (line,) if names else ()
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,7 @@ def run_sweep(
     """Measure all cells that have no result yet; return all, and the one that was saved as a preset.
 
     ``source`` tells where everything that is connected comes from (:func:`digest_upstream`); ``watch`` is given all
-    results and the number of cells, at the start and after each cell.
-
-    Raises:
-        InvalidSetting: if the study was begun with other settings.
-        BackendUnavailable: without Optuna, or if it cannot use the storage.
+    results and the number of cells, at the start and after each cell. Errors as of `Sweep`.
     """
     sweep = Sweep(axes, plan, _job_identity(bench, source))
     total, bar = sweep.total, progress_bar()

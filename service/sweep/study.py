@@ -116,11 +116,8 @@ class SweepPlan:
 class Sweep:
     """A study that is open.
 
-    ``job`` is what all cells have in common (model, prompt, sampler, rounds, ...). A study never mixes two jobs.
-
-    Raises:
-        BackendUnavailable: if Optuna is not installed, or cannot use the storage.
-        InvalidSetting: if the study exists and holds results of another job.
+    ``job`` is what all cells have in common (model, prompt, sampler, rounds, ...). Raises `BackendUnavailable` without
+    Optuna, or if it cannot use the storage, `InvalidSetting` if the study holds results of another job.
     """
 
     def __init__(self, axes: Axes, plan: SweepPlan, job: dict[str, str]) -> None:

@@ -20,7 +20,7 @@ def apply(studio, preset, **inputs):
 
 
 def save(name, *steps):
-    from paceline.optimizers.in_comfyui.run.reporting import user_folder
+    from paceline.optimizers.in_comfyui.structure.user_folder import user_folder
 
     save_recipe(Recipe(name, steps), user_folder("presets", f"{name}.json"))
 

@@ -39,7 +39,7 @@ def test_what_the_documentation_says_is_there_is_there() -> None:
 
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)) == {
-        "Attention", "Compile", "FuseQKV", "Precision", "QuantizeInt8", "ReuseSteps", "ScheduleOnCPU", "TokenMerging",
+        "Attention", "Compile", "FuseQKV", "Precision", "QuantizeInt8", "ReuseSteps", "TokenMerging",
     }  # fmt: skip
     for name in paceline.__all__:
         assert getattr(paceline, name) is not None
@@ -63,7 +63,7 @@ CHECK = """
 import importlib.util, pathlib, sys
 import paceline
 from paceline import Attention, Compile, FuseQKV, Precision, QuantizeInt8
-from paceline import ScheduleOnCPU, TokenMerging, optimize, report, restore
+from paceline import TokenMerging, optimize, report, restore
 assert TokenMerging(ratio=0.5).method == "auto"
 assert importlib.util.find_spec("nodes") is None, "the plain name belongs to ComfyUI"
 assert importlib.util.find_spec("server") is None, "and so does this one"

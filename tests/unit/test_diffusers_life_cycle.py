@@ -20,7 +20,6 @@ from paceline import (
     Precision,
     QuantizeInt8,
     ReuseSteps,
-    ScheduleOnCPU,
     TokenMerging,
     optimize,
     report,
@@ -159,7 +158,7 @@ def test_what_torch_has_wrapped_since_is_restored() -> None:
 
 def test_a_pipeline_that_nobody_holds_frees_its_memory() -> None:
     pipeline = small("sd15")
-    held = optimize(pipeline.pipe, MERGED, FuseQKV(), Attention("vanilla"), Precision("bf16"), ScheduleOnCPU())
+    held = optimize(pipeline.pipe, MERGED, FuseQKV(), Attention("vanilla"), Precision("bf16"))
     picture(pipeline, output_type="latent")
     unet, said = weakref.ref(pipeline.pipe.unet), str(held)
     copied = pickle.loads(pickle.dumps(held))

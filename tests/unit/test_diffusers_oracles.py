@@ -140,14 +140,13 @@ def test_without_torchao_the_sentence_names_the_command(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("backend", "processor"), [("vanilla", "AttnProcessor"), ("sdpa", "AttnProcessor2_0")])
-def test_attention_is_diffusers_own_where_it_has_it(backend: str, processor: str) -> None:
+def test_attention_gives_the_bits_of_diffusers_own_code(backend: str, processor: str) -> None:
     from diffusers.models import attention_processor
 
     ours, theirs = small("sd15"), small("sd15")
     optimize(ours.pipe, Attention(backend))
     for part in (theirs.pipe.unet, theirs.pipe.vae):
         part.set_attn_processor(getattr(attention_processor, processor)())
-    assert f"diffusers' {processor}" in str(report(ours.pipe))
     assert torch.equal(picture(ours), picture(theirs))
 
 
@@ -158,7 +157,6 @@ def test_attention_of_the_dispatcher_changes_one_model_only() -> None:
     active = _AttentionBackendRegistry.get_active_backend()
     expected = picture(other)
     optimize(pipeline.pipe, Attention("sdpa_math"))
-    assert "dispatcher (_native_math)" in str(report(pipeline.pipe))
     assert distance(picture(pipeline), expected) <= 2e-5
     assert _AttentionBackendRegistry.get_active_backend() == active
     assert torch.equal(picture(other), expected)

@@ -16,7 +16,6 @@ from paceline import (
     FuseQKV,
     Precision,
     QuantizeInt8,
-    ScheduleOnCPU,
     TokenMerging,
     optimize,
     report,
@@ -30,7 +29,6 @@ SETTINGS: dict[str, tuple[Any, float]] = {
     "plain": (Attention("vanilla"), EXACT),
     "sdpa_math": (Attention("sdpa_math"), EXACT),
     "fused": (FuseQKV(), EXACT),
-    "schedule": (ScheduleOnCPU(), 0.0),
     "int8": (QuantizeInt8(include="*"), 0.08),
     "weight_only": (QuantizeInt8(mode="weight_only"), 0.03),
     "bf16": (Precision("bf16"), 0.1),
@@ -69,7 +67,6 @@ TOGETHER = (
     FuseQKV(),
     QuantizeInt8(include="*", exclude="to_q, to_k, to_v, q_proj, k_proj, v_proj"),  # which are fused
     TokenMerging(ratio=0.75, method="kv_downsample", residual="off"),
-    ScheduleOnCPU(),
 )
 
 

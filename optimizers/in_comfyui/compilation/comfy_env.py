@@ -13,8 +13,9 @@ from ...compilation.cache_folder import CacheFolder
 from ...compilation.compiler import Compiler
 from ...compilation.progress import Progress
 from ...core.phrases import data
-from ..run.reporting import send, user_folder
+from ..run.reporting import send
 from ..structure.protocols import ModelPatcher, NetworkPatcher
+from ..structure.user_folder import user_folder
 
 COMPILE_EVENT = "paceline.compile"
 """Websocket event, sent about once a second while something is compiled."""

@@ -1,4 +1,4 @@
-"""What this pack leaves with ComfyUI's server: reports of nodes for the page, and its files in the user folder.
+"""What this pack leaves with ComfyUI's server: reports of nodes for the page.
 
 ComfyUI's own progress text would repeat the badge in the node, and stay there after the run.
 """
@@ -6,7 +6,6 @@ ComfyUI's own progress text would repeat the badge in the node, and stay there a
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from ...core.activity import Summary
@@ -57,14 +56,3 @@ def send(event: str, node_id: str | None, payload: Payload) -> None:
     if server.client_id is None:
         return
     server.send_sync(event, {"node": node_id, "prompt_id": running_prompt(), **payload}, server.client_id)
-
-
-def user_folder(*parts: str) -> Path:
-    """Return our folder below ComfyUI's user folder, or one inside of it; it need not exist.
-
-    ComfyUI lets a browser write into the folders of its users. Ours is one of those that start with two underscores,
-    which can only be reached on the machine: what is kept there (compiled code) is run as a program.
-    """
-    import folder_paths
-
-    return Path(folder_paths.get_system_user_directory("paceline"), *parts)

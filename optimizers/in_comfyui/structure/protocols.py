@@ -40,8 +40,6 @@ class BaseModel(Module):
 
     diffusion_model: Module
     model_config: Any
-    model_sampling: Any
-    model_type: Any
     manual_cast_dtype: torch.dtype | None
     current_patcher: ModelPatcher | None
     current_weight_patches_uuid: UUID | None
@@ -69,7 +67,6 @@ class ModelPatcher(NetworkPatcher, Protocol):
 
     model: BaseModel
     model_options: Options
-    patches: dict[str, Any]
     patches_uuid: UUID
     backup: dict[str, Any]
     backup_buffers: dict[str, Any]

@@ -38,12 +38,9 @@ Wrapper = Function
 class NetworkCall(NotCopied):
     """One call of a VAE's or ControlNet's network, as the techniques see it.
 
-    Args:
-        network: the live network; never one remembered from when a node ran.
-        methods: which can be wrapped: ``decode`` and its relatives of a VAE, ``__call__`` of a ControlNet.
-
     Attributes:
-        methods: the methods as wrapped so far, by name.
+        network: the live network; never one remembered from when a node ran.
+        methods: as wrapped so far, by name: ``decode`` and its relatives of a VAE, ``__call__`` of a ControlNet.
         activities: counts of this call, by the technique's kind.
         cleanup: undone when the call is over.
     """

@@ -48,10 +48,7 @@ class ModelTarget:
             WrappersMP.CALC_COND_BATCH: calc_cond_batch,
             WrappersMP.APPLY_MODEL: stack.apply_model,
         }
-        callbacks: dict[str, Function] = {
-            CallbacksMP.ON_PRE_RUN: stack.begin,
-            CallbacksMP.ON_CLEANUP: stack.finish,
-        }
+        callbacks: dict[str, Function] = {CallbacksMP.ON_PRE_RUN: stack.begin, CallbacksMP.ON_CLEANUP: stack.finish}
         clone.remove_attachments(KEY)
         for kind in tuple(clone.wrappers):
             clone.remove_wrappers_with_key(kind, KEY)

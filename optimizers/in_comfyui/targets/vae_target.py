@@ -80,13 +80,11 @@ def require_vae(vae: object) -> None:
 
     if not isinstance(vae, VAE):
         raise WrongObject(
-            f"This VAE is {kind_of(vae)}, not ComfyUI's own VAE object.",
-            "Load it with Load VAE or Load Checkpoint.",
+            f"This VAE is {kind_of(vae)}, not ComfyUI's own VAE object.", "Load it with Load VAE or Load Checkpoint."
         )
     if vae.first_stage_model is None:
         raise WrongObject(
-            "This VAE is empty: the checkpoint it was loaded from has no VAE inside.",
-            "Load one with Load VAE.",
+            "This VAE is empty: the checkpoint it was loaded from has no VAE inside.", "Load one with Load VAE."
         )
 
 
