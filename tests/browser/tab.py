@@ -145,6 +145,11 @@ class Tab:
         answer = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip | {"scale": scale}})
         return Image.open(io.BytesIO(base64.b64decode(answer["data"]))).convert("RGB")
 
+    def window(self, width: int = 0, height: int = 0) -> None:
+        """Give the page so many pixels, or again as many as its window has."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
     def picture_of(self, selector: str, margin: float = 4) -> Image.Image:
         """Return the same of as much of an element as has room on the page."""
         place = self.element(selector).rect
