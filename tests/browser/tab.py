@@ -152,6 +152,8 @@ class Tab:
 
     def picture_of(self, selector: str, margin: float = 4) -> Image.Image:
         """Return the same of as much of an element as has room on the page."""
-        place = self.element(selector).rect
-        room = self.script("return innerHeight") - place["y"] - margin
-        return self.picture((place["x"], place["y"], place["width"], min(place["height"], room)), margin)
+        # Not WebDriver's own, which has the size without the zoom of the graph.
+        rect = "const { x, y, width, height } = document.querySelector(args[0]).getBoundingClientRect();"
+        x, y, width, height = self.script(f"{rect} return [x, y, width, Math.min(height, innerHeight - y - args[1])]",
+                                          selector, margin)  # fmt: skip
+        return self.picture((x, y, width, height), margin)
