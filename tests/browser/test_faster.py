@@ -27,7 +27,7 @@ link(loader, 0, sampler, "model");
 sampled(sampler);
 const decode = make("IconDecode", 1010, 0, {});
 link(sampler, 0, decode, "samples");
-link(decode, 0, make("PreviewImage", 1010, 130, {}), "images");
+link(decode, 0, make("PreviewImage", 1010, 170, {}), "images");
 """
 )
 """Script that draws a picture with the small trained model, in so many steps, and of so many pixels a side (32)."""
@@ -291,7 +291,7 @@ def test_one_click_with_a_trained_model(page: Page):
 
     page.use(VUE)
     if PICTURES:  # a small window: the README shows it in 830 pixels, and its sentences are to be read there
-        page.window(1100, 680)
+        page.window(1100, 740)
     page.build(SAMPLED, 30)
     assert page.run() == "success"
     if PICTURES:  # again, with nothing to load
