@@ -145,8 +145,15 @@ class Tab:
         answer = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip | {"scale": scale}})
         return Image.open(io.BytesIO(base64.b64decode(answer["data"]))).convert("RGB")
 
+    def window(self, width: int = 0, height: int = 0) -> None:
+        """Give the page so many pixels, or again as many as its window has."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
     def picture_of(self, selector: str, margin: float = 4) -> Image.Image:
         """Return the same of as much of an element as has room on the page."""
-        place = self.element(selector).rect
-        room = self.script("return innerHeight") - place["y"] - margin
-        return self.picture((place["x"], place["y"], place["width"], min(place["height"], room)), margin)
+        # Not WebDriver's own, which has the size without the zoom of the graph.
+        rect = "const { x, y, width, height } = document.querySelector(args[0]).getBoundingClientRect();"
+        x, y, width, height = self.script(f"{rect} return [x, y, width, Math.min(height, innerHeight - y - args[1])]",
+                                          selector, margin)  # fmt: skip
+        return self.picture((x, y, width, height), margin)
