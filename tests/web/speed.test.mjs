@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
 import { api, app, happens, open, until } from "./comfyui.mjs";
-import { startChips } from "../../web/js/speed/chips.js";
+import { createChips, watchSamplers } from "../../web/js/speed/chips.js";
 import { keepOutcomes, renderOutcomes } from "../../web/js/speed/outcomes.js";
 import { expectOf } from "../../web/js/faster/expected.js";
 import { runPrompt } from "../../web/js/faster/run_prompt.js";
@@ -11,7 +11,7 @@ import { ActivityStore } from "../../web/js/badges/activity_store.js";
 import { secondsPerStep, secondsPerStepOfHalves, Timeline } from "../../web/js/speed/timeline.js";
 
 let now = 0;
-let timeline, store, showChips, prompt, prompts, kept, number = 0;
+let timeline, store, chips, prompt, prompts, kept, number = 0;
 mock.method(performance, "now", () => now);
 
 const NODES = [[1, "CheckpointLoaderSimple", {}], [2, "PacelineApplyToMe", {}], [4, "KSampler", {}], [5, "VAEDecode", {}]];
@@ -46,7 +46,9 @@ beforeEach(() => {
   timeline.listen();
   keepOutcomes(timeline);
   store = new ActivityStore();
-  showChips = startChips(timeline, store, new Map());
+  watchSamplers(timeline, store);
+  chips = createChips(store);
+  chips.start();
   open(`speed ${(number += 1)}`, ...NODES);
   app.graphToPrompt = async () => ({ output: prompt });
   api.answers = {
@@ -241,7 +243,7 @@ test("a run leaves no chip in another workflow that is open by now", async () =>
   await until(() => timeline.current.parts[1].chip);
   assert.equal(chip(), undefined);
   open(`speed ${number}`, ...NODES);
-  showChips();
+  chips.refresh();
   assert.equal(chip().textContent, "off · 2.00 s/it");
 });
 
@@ -299,7 +301,7 @@ test("a measurement that is cancelled is taken out of the queue, and no other", 
   api.answers["/prompt"] = { prompt_id: "mine" };
   for (const route of ["/queue", "/interrupt"]) api.answers[route] = ({ body }) => (asked.push([route, JSON.parse(body)]), {});
   const stop = new AbortController();
-  const answer = runPrompt({}, () => undefined, undefined, stop.signal).catch(({ name }) => name);
+  const answer = runPrompt({}, () => undefined, { cancelled: stop.signal }).catch(({ name }) => name);
   api.tell("execution_interrupted", { prompt_id: "another" });
   stop.abort();
   assert.equal(await answer, "AbortError");

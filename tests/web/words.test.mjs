@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, before, test } from "node:test";
 import { api, speak } from "./comfyui.mjs";
-import { badgeText, colourOf, compileActivity, headlineOf, shownActivity, stateText } from "../../web/js/badges/activity.js";
+import { badgeText, colourOf, headlineOf, shownActivity, stateText } from "../../web/js/badges/activity.js";
 import { againstText, wonBackText } from "../../web/js/speed/chips.js";
 import { finding } from "../../web/js/compare/comparisons.js";
 import { reportParts } from "../../web/js/badges/results.js";
@@ -73,11 +73,6 @@ test("a badge says the headline, fallbacks, and what is true since the run", () 
   assert.equal(stateText({ title: "Compare Models", state: "inactive" }), "ran");
   const colours = [["active", true], ["active", false], ["partly", true]].map(([state, neutral]) => colourOf({ state, neutral }));
   assert.deepEqual(colours, ["on", "active", "partly"], "green is what is faster for certain");
-});
-
-test("a compilation has a bar that moves, until it is ready", () => {
-  const progress = (phase) => compileActivity({ phase, headline: "", phrase: "" }).progress;
-  assert.deepEqual([progress("tracing"), progress("ready")], [null, undefined]);
 });
 
 test("a chip says no more than the runs before it prove", () => {

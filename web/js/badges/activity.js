@@ -1,30 +1,12 @@
-// What a node did or does, and its words for the badge, the tooltip and the report.
+// What a node did or does, and its words for the badge and the report.
 
 import { said } from "./headlines.js";
 import { words, wordsOf } from "../frontend/language.js";
 
-const OURS = "Paceline";
-
-/** The last phase of a compilation: the run goes on with what was compiled. */
-const READY = "ready";
-
-/** @param {CompilePayload} payload */
-export function compileActivity({ phase, headline, phrase }) {
-  return {
-    state: "working",
-    title: OURS,
-    headline,
-    counts: {},
-    details: [phase],
-    phrase,
-    ...(phase !== READY && { progress: null }),
-  };
-}
-
 /** @param {string} message of an error, several lines */
 export function failure(message) {
   const [headline, ...details] = message.trim().split("\n");
-  return { state: "failed", title: OURS, headline, counts: {}, details };
+  return { state: "failed", title: "Paceline", headline, counts: {}, details };
 }
 
 /** Titles of nodes that change no model: for them the other states are only colours. */

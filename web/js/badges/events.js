@@ -1,6 +1,6 @@
 // ComfyUI's websocket messages, turned into entries of the store.
 
-import { cancelled, compileActivity, failure, lost, notReached } from "./activity.js";
+import { cancelled, failure, lost, notReached } from "./activity.js";
 import { api, onMessage as on } from "../frontend/comfy.js";
 import { isOurType, openWorkflow, savedWorkflow } from "../frontend/graph.js";
 import { askForRun, failureOf } from "../frontend/server.js";
@@ -101,12 +101,9 @@ export function listen(store) {
     if (node != null && run) later(run.promptId, (_, { participants }) => participants.add(String(node)));
   });
   // Of run/reporting.py and compilation/comfy_env.py in optimizers/in_comfyui, and of Benchmark Sweep.
-  on("paceline.activity", (/** @type {ActivityPayload} */ { node, prompt_id, ...activity }) => {
-    update(prompt_id, node, { activity });
-  });
-  on("paceline.compile", (/** @type {CompilePayload} */ payload) => {
-    update(payload.prompt_id, payload.node, { activity: compileActivity(payload) });
-  });
+  for (const event of ["paceline.activity", "paceline.compile"]) {
+    on(event, (/** @type {ActivityPayload} */ { node, prompt_id, ...activity }) => update(prompt_id, node, { activity }));
+  }
   on("paceline.sweep", (/** @type {SweepPayload} */ { node, prompt_id, sweep }) => {
     update(prompt_id, node, { sweep });
   });

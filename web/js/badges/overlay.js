@@ -5,7 +5,7 @@ import { signOf } from "./badge.js";
 import { badgeText, colourOf, shownActivity, stateText } from "./activity.js";
 import { showsBadges } from "./badges.js";
 import { app, drawOnTop } from "../frontend/comfy.js";
-import { inside, isOurType, openWorkflow, ourNodes, prefixOf } from "../frontend/graph.js";
+import { inside, isOurType, nodeAt, openWorkflow, ourNodes, prefixOf } from "../frontend/graph.js";
 
 /** Below this zoom the canvas renderer shows no elements inside of nodes; Nodes 2.0 always does. */
 const SMALL = 0.6;
@@ -22,23 +22,21 @@ const ORDER = ["failed", "working", "partly", "cancelled", "stale", "waiting", "
 /**
  * Draw with the canvas, after all nodes.
  * @param {ActivityStore} store
- * @param {Chips} chips
  */
-export function drawOverlay(store, chips) {
+export function drawOverlay(store) {
   const { canvas } = app;
   drawOnTop((context) => {
     if (!showsBadges()) return;
-    for (const [node, pill, row] of pills(store, chips)) draw(context, node, pill, canvas.ds.scale, row);
+    for (const [node, pill, row] of pills(store)) draw(context, node, pill, canvas.ds.scale, row);
   });
   store.addEventListener("change", () => canvas.setDirty(true, false));
 }
 
 /**
  * @param {ActivityStore} store
- * @param {Chips} chips
  * @returns {Pill[]} what is drawn now
  */
-function pills(store, chips) {
+function pills(store) {
   const { canvas } = app;
   const { graph } = canvas;
   const prefix = graph ? prefixOf(graph) : undefined;
@@ -54,12 +52,12 @@ function pills(store, chips) {
     const colour = shown.every((activity) => colourOf(activity) === "on") ? "on" : state;
     return [/** @type {Pill} */ ([node, { state: colour, text }, 0])];
   });
-  const ofSamplers = [...chips].flatMap(([id, { workflow, text }]) => {
-    if (workflow !== openWorkflow() || !id.startsWith(prefix)) return [];
+  const ofSamplers = store.entries(openWorkflow()).flatMap(({ node: id, chip }) => {
+    if (!chip || !id.startsWith(prefix)) return [];
     const [first, ...rest] = id.slice(prefix.length).split(":");
-    const node = graph.nodes.find((candidate) => String(candidate.id) === first);
+    const node = nodeAt(prefix + first);
     // Above the badge of a subgraph node, which stands in the row below.
-    return node && (rest.length || far) ? [/** @type {Pill} */ ([node, { state: "", text }, Math.min(1, rest.length)])] : [];
+    return node && (rest.length || far) ? [/** @type {Pill} */ ([node, { state: "", text: chip.text }, Math.min(1, rest.length)])] : [];
   });
   return [...badges, ...ofSamplers];
 }

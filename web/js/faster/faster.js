@@ -150,7 +150,7 @@ async function open(timeline) {
     turn();
     try {
       const begins = waits("leverRuns", () => (began = performance.now()));
-      await runPrompt(await openPrompt(), pick, (share) => (bar.value = share), stop.signal, savedWorkflow(), begins);
+      await runPrompt(await openPrompt(), pick, { progress: (share) => (bar.value = share), cancelled: stop.signal, workflow: savedWorkflow(), begins });
       const seconds = (performance.now() - began) / 1000;
       done();
       box.replaceChildren(createPair(before, { picture, seconds }));
@@ -244,7 +244,8 @@ async function open(timeline) {
     };
     const watching = phase === "run";
     try {
-      const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, tell, stop.signal, watching ? savedWorkflow() : undefined, begins);
+      const workflow = watching ? savedWorkflow() : undefined;
+      const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, { progress: tell, cancelled: stop.signal, workflow, begins });
       if (!watching) return next;
       plain = lastPicture();
       watched = timeline.runs.find((one) => one.promptId === promptId);

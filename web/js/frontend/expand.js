@@ -1,7 +1,7 @@
 // "Turn into single nodes" in the context menu of Optimize (Preset): the nodes that it applies, in its place.
 
 import { app, attempt, createNode } from "./comfy.js";
-import { asOneStep, executionIdOf, isOpen, openPrompt, openWorkflow, withSources } from "./graph.js";
+import { asOneStep, executionIdOf, openPrompt, openWorkflow } from "./graph.js";
 import { lead, makeNode, outputOf } from "../faster/insert.js";
 import { layInRow } from "../faster/free_place.js";
 import { NO_RUN, runPrompt } from "../faster/run_prompt.js";
@@ -24,30 +24,6 @@ export function expandMenuItems(node, store) {
   const disabled = !canExpand(node, store);
   const callback = () => void expandAs(node, store);
   return [{ content: words(disabled ? "expandAfterRun" : "expand"), disabled, callback }];
-}
-
-/**
- * @param {ActivityStore} store
- * @returns {Command} for the nodes that are selected
- */
-export function createExpandCommand(store) {
-  return {
-    id: "Paceline.Expand",
-    label: "Paceline: turn into single nodes",
-    icon: "pi pi-sitemap",
-    function: async () => {
-      const selected = /** @type {Iterable<LGraphNode>} */ (/** @type {unknown} */ (app.canvas.selectedItems));
-      for (const node of [...selected].filter(({ type }) => type === TYPE)) await expandAs(node, store);
-    },
-  };
-}
-
-/**
- * @param {unknown} selected
- * @returns {string[]} the command, in the toolbar above a selected node
- */
-export function expandToolbox(selected) {
-  return /** @type {LGraphNode} */ (selected).type === TYPE ? ["Paceline.Expand"] : [];
 }
 
 /**
@@ -78,7 +54,7 @@ async function expandAs(node, store) {
   await attempt(async () => {
     const known = knownSteps(node, store);
     const steps = known.length ? known : await stepsOf(node);
-    if (isOpen(node)) expand(node, steps); // another workflow can be open by now
+    if (executionIdOf(node)) expand(node, steps); // another workflow can be open by now
   });
 }
 
@@ -89,9 +65,9 @@ async function expandAs(node, store) {
 async function stepsOf(node) {
   const id = executionIdOf(node) ?? "";
   const report = node.outputs.findIndex(({ type }) => type === "STRING");
-  const sources = withSources(await openPrompt(), id);
   const shown = { [`${NO_RUN}_steps`]: { class_type: "PreviewAny", inputs: { source: [id, report] } } };
-  return /** @type {Step[]} */ (await runPrompt({ ...sources, ...shown }, ({ paceline_steps }) => paceline_steps));
+  const only = Object.keys(shown);
+  return /** @type {Step[]} */ (await runPrompt({ ...(await openPrompt()), ...shown }, ({ paceline_steps }) => paceline_steps, { only }));
 }
 
 /**

@@ -1,71 +1,68 @@
 // The chip on each sampler: how fast it runs, against kept runs without our nodes, and how long it takes.
 
 import { showsBadges } from "../badges/badges.js";
-import { addElement, app, hasElement, removeElement } from "../frontend/comfy.js";
+import { Shown } from "../badges/in_nodes.js";
 import { createElement } from "../frontend/elements.js";
-import { nodeAt, nodesWithIds, openWorkflow, typeOf } from "../frontend/graph.js";
+import { nodeAt } from "../frontend/graph.js";
 import { number } from "../badges/headlines.js";
 import { sampledIn, testPromise } from "../faster/expected.js";
 import { samplingsOf } from "../frontend/server.js";
 import { secondsPerStep } from "./timeline.js";
 import { words } from "../frontend/language.js";
 
-const WIDGET = "$$paceline-chip";
 const HEIGHT = 24;
 
+/** @param {ActivityStore} store */
+export function createChips(store) {
+  return new Shown(store, {
+    widget: "$$paceline-chip",
+    size: { margin: 4, getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT },
+    find: nodeAt,
+    pick: ({ chip }) => (chip && showsBadges() ? chip : undefined),
+    create: () => {
+      const element = createElement("output", { className: "paceline-chip" });
+      const show = (/** @type {NonNullable<Entry["chip"]>} */ { text, lines }) => {
+        const title = [...lines, words("offMeans")].join("\n"); // a narrow node cuts the text
+        element.replaceChildren(createElement("span", { textContent: text, title }));
+      };
+      return { element, show };
+    },
+  });
+}
+
 /**
+ * Say of each run how fast its samplers are, while it goes on and at its end.
  * @param {Timeline} timeline
  * @param {ActivityStore} store
- * @param {Chips} texts what they say, which is drawn where nodes do not show them
- * @returns {() => void} shows again what chips have said in the open workflow, or takes them away: after it was loaded, and
- *   when badges are switched on or off
  */
-export function startChips(timeline, store, texts) {
+export function watchSamplers(timeline, store) {
   /** @type {WeakMap<TimedRun, Promise<Samplings>>} what the server says of the samplers of runs */
   const asked = new WeakMap();
-  /** @type {WeakMap<LGraphNode, HTMLElement>} */
-  const chips = new WeakMap();
 
   timeline.addEventListener("change", async () => {
     const run = timeline.current;
-    if (!run?.parts.length) texts.clear();
     const sampled = run ? sampledIn(run) : [];
     if (!run || !sampled.length) return;
     if (!asked.has(run)) asked.set(run, samplingsOf(run.promptId));
     const samplings = (await asked.get(run)) ?? {};
     const told = run.expected !== undefined;
     if (run.over && run.workflow && !told) testPromise(run, samplings, store);
-    for (const part of sampled) {
-      say(run, part, samplings[part.node], store.idle(run.workflow));
-      show(run.workflow, part);
-    }
+    for (const part of sampled) say(run, part, samplings[part.node], store.idle(run.workflow));
+    tell(run);
     if (run.over) timeline.keep();
     if (run.expected && !told) timeline.changed(); // to the tab too
   });
 
-  /**
-   * @param {string} workflow that the run is of
-   * @param {Part} part
-   */
-  const show = (workflow, part) => {
-    const { node: id, chip, expected } = part;
-    if (!chip) return; // a workflow without our nodes
-    // What was expected stands in the place of the comparison: both have no room in a node.
-    const text = expected ? `${expected} · ${chip.split(" · ").at(-1)}` : chip;
-    texts.set(id, { workflow, text });
-    app.canvas?.setDirty(true, false);
-    const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
-    if (!node || !showsBadges()) return;
-    const title = `${chip}\n${words("offMeans")}`; // a narrow node cuts it
-    chipOf(node, chips).replaceChildren(createElement("span", { textContent: text, title }));
-  };
-
-  return () => {
-    if (!showsBadges()) for (const { node } of nodesWithIds()) removeElement(node, WIDGET);
-    for (const { workflow, parts } of timeline.runs.filter((run) => run.workflow === openWorkflow())) {
-      for (const part of parts.filter(({ chip, node, type }) => chip && typeOf(node) === type)) show(workflow, part);
+  /** @param {TimedRun} run */
+  const tell = ({ workflow, parts }) => {
+    for (const { node, chip, expected, wonBack } of parts) {
+      if (!chip) continue; // a workflow without our nodes
+      // What was expected stands in the place of the comparison: both have no room in a node.
+      const text = expected ? `${expected} · ${chip.split(" · ").at(-1)}` : chip;
+      store.update(workflow, node, { chip: { text, lines: wonBack ? [chip, wonBack] : [chip] } });
     }
   };
+  timeline.runs.forEach(tell); // those of before the page was loaded again
 }
 
 /**
@@ -98,20 +95,6 @@ function say({ parts, ours, over }, part, sampling, idle = false) {
   const before = parts[parts.indexOf(part) - 1];
   if (!over || !sampling?.techniques || idle || before?.kind !== "compiling") return;
   part.wonBack = wonBackText(sampling.off, seconds, before.end - before.start, part.total);
-}
-
-/**
- * @param {LGraphNode} node
- * @param {WeakMap<LGraphNode, HTMLElement>} chips
- */
-function chipOf(node, chips) {
-  const element = chips.get(node) ?? createElement("output", { className: "paceline-chip" });
-  if (!hasElement(node, WIDGET)) {
-    addElement(node, WIDGET, element, { margin: 4, getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT });
-    app.canvas?.setDirty(true, true);
-  }
-  chips.set(node, element);
-  return element;
 }
 
 /** Half of a range in logarithms from which on it says nothing. */
