@@ -14,7 +14,8 @@ import { makeFaster } from "./js/faster/faster.js";
 import { keepOutcomes } from "./js/speed/outcomes.js";
 import { drawOverlay } from "./js/badges/overlay.js";
 import { openReport } from "./js/badges/report.js";
-import { createResults, showsOwnPictures } from "./js/badges/results.js";
+import { createResults } from "./js/badges/results.js";
+import { comfyClassOf } from "./js/frontend/graph.js";
 import { createSettings } from "./js/frontend/settings.js";
 import { createSpeedTab } from "./js/speed/speed_tab.js";
 import { ActivityStore } from "./js/badges/activity_store.js";
@@ -68,11 +69,11 @@ app.registerExtension({
     languageChanges.addEventListener("change", () => timeline.changed());
   },
   getNodeMenuItems(node) {
-    return expandMenuItems(node, store);
+    return expandMenuItems(node);
   },
   nodeCreated(node) {
     switchIgnored(node);
-    if (showsOwnPictures(node)) hidePictures(node);
+    if (comfyClassOf(node) === "PacelineCompareModels") hidePictures(node); // they are in its comparison
     foldAdvanced(node);
   },
   afterConfigureGraph() {

@@ -34,34 +34,33 @@ const way = (node) => {
   const before = app.rootGraph.getNodeById(link.origin_id);
   return before.inputs.length ? [...way(before), before.type] : [];
 };
-const applied = () => {
-  store.begin("wires", "a run", new Map());
-  store.update("wires", "2", { steps: STEPS });
-};
 
-test("a preset that has run becomes its single nodes, in its place and with their values", async () => {
-  applied();
-  const [{ content, callback }] = expandMenuItems(ours, store);
+test("a preset becomes its single nodes, in its place and with their values", async () => {
+  const posted = [];
+  app.graphToPrompt = async () => ({ output: { 2: { class_type: ours.type, inputs: {} } } });
+  api.answers["/prompt"] = ({ body }) => (posted.push(JSON.parse(body)), { prompt_id: "asked" });
+  const [{ content, callback }] = expandMenuItems(ours);
   assert.equal(content, "Turn into single nodes");
   callback();
+  await until(() => posted.length);
+  assert.deepEqual([Object.keys(posted[0].prompt), posted[0].partial_execution_targets], [["2", "paceline_trial_steps"], ["paceline_trial_steps"]]);
+  api.tell("executed", { prompt_id: "asked", output: { paceline_steps: STEPS } });
+  api.tell("execution_success", { prompt_id: "asked" });
   await until(() => !executionIdOf(ours));
   assert.deepEqual([way(sampler), way(other)], [["PacelineApplyToMe", "PacelineCompileUNet"], []]);
   assert.equal(app.rootGraph.nodes.find(({ type }) => type === "PacelineApplyToMe").widgets[0].value, 0.5);
 });
 
-test("a preset is asked what it applies where that is not known, and a refusal is told", async (context) => {
+test("where a preset cannot be asked what it applies, that is told", async (context) => {
   const told = context.mock.method(app.extensionManager.toast, "add");
-  app.graphToPrompt = async () => ({ output: { 2: { class_type: ours.type, inputs: {} } } });
-  const posted = [];
-  api.answers["/prompt"] = ({ body }) => (posted.push(JSON.parse(body)), Promise.reject(new Error("Not now")));
-  expandMenuItems(ours, store)[0].callback();
+  app.graphToPrompt = async () => ({ output: {} });
+  api.answers["/prompt"] = () => Promise.reject(new Error("Not now"));
+  expandMenuItems(ours)[0].callback();
   await until(() => told.mock.calls.length);
-  assert.deepEqual([Object.keys(posted[0].prompt), posted[0].partial_execution_targets], [["2", "paceline_trial_steps"], ["paceline_trial_steps"]]);
   assert.equal(told.mock.calls[0].arguments[0].summary, "Not now");
   assert.ok(executionIdOf(ours));
   ours.mode = 4; // bypassed: it is not run, so it cannot be asked
-  assert.deepEqual(expandMenuItems(ours, store).map(({ content, disabled }) => [content, disabled]), [["Turn into single nodes (run it first)", true]]);
-  assert.deepEqual(expandMenuItems(sampler, store), []);
+  assert.deepEqual([expandMenuItems(ours)[0].disabled, expandMenuItems(sampler)], [true, []]);
 });
 
 test("a node inside of a subgraph is found by each of its places, and a wire once in each", () => {
@@ -80,15 +79,13 @@ test("a node inside of a subgraph is found by each of its places, and a wire onc
 
 test("advanced inputs of our nodes are folded, unless the saved node has set one", () => {
   const [node, plain] = open("advanced", [1, "PacelineApplyToMe", { ratio: 0.5, seed: 0 }], [2, "KSampler", { seed: 0 }]);
-  const [fits, context] = [() => {}, { save() {}, restore() {}, measureText: (text) => ({ width: 10 * text.length }) }];
-  app.canvas.ctx = context;
+  const fits = () => {};
   for (const one of [node, plain]) {
     one.constructor = { comfyClass: one.type };
     one.widgets.at(-1).options.advanced = true;
     Object.assign(one, { isWidgetVisible: ({ advanced }) => !advanced || one.showAdvanced, expandToFitContent: fits });
     foldAdvanced(one);
   }
-  app.canvas.ctx = undefined;
   assert.deepEqual([plain.expandToFitContent, plain.size], [fits, [200, 100]]);
   assert.deepEqual(node.getLayoutWidgets().map(({ name }) => name), ["ratio"]);
   node.onConfigure({});

@@ -164,13 +164,3 @@ interface StepTime {
   /** Logarithms within which one more run would be; null where one run cannot tell. */
   within: number | null;
 }
-
-/** The answer to a run that has ended: whether it is slower than it was. */
-interface EndedRun {
-  slower: Told | null;
-}
-
-/** The answer of every route where something cannot be done. */
-interface Refusal {
-  error: string;
-}

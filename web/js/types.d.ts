@@ -39,8 +39,6 @@ interface Entry {
   profile?: Profile;
   /** What Optimization Report last said. */
   report?: string;
-  /** What Optimize (Preset) last applied. */
-  steps?: Step[];
 }
 
 /** The open workflow in the form in which ComfyUI runs it: nodes by execution id. */
@@ -72,8 +70,6 @@ interface Part {
   kind: string;
   /** Execution id. */
   node: string;
-  /** Of the node. */
-  type: string;
   start: number;
   end: number;
   /** Where each step ended. */

@@ -17,7 +17,7 @@ from ..run.reporting import send, summary_payload, user_folder
 from ..structure.protocols import ModelPatcher, NetworkPatcher
 
 COMPILE_EVENT = "paceline.compile"
-"""Websocket event with ``ActivityPayload`` in web/js/payloads.d.ts, sent about once a second while something compiles."""
+"""Websocket event with `ActivityPayload` of web/js/payloads.d.ts, sent about once a second while something compiles."""
 
 
 class TooLong(RuntimeError):

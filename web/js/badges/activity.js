@@ -50,25 +50,23 @@ export function shownActivity(entry, node) {
 /** States in which a node has said already what it did, or why it did nothing. */
 const DONE = ["active", "partly", "failed", "inactive"];
 
-/** Where the words before the headline are all there is to say. */
-const NOTHING = { headline: "", counts: {}, details: [] };
+/** @type {(title: string, state: string, word: string) => Activity} where a word is all there is to say */
+const only = (title, state, word) => ({ title, state, before: [word], headline: "", counts: {}, details: [] });
 
 /** @param {Activity} activity in a run that the user has cancelled */
 export function cancelled(activity) {
-  const done = DONE.includes(activity.state) ? activity : { ...NOTHING, title: activity.title };
-  return { ...done, state: "cancelled", before: ["cancelled"] };
+  const { title, state } = activity;
+  return DONE.includes(state) ? { ...activity, state: "cancelled", before: ["cancelled"] } : only(title, "cancelled", "cancelled");
 }
 
 /** @param {Activity} activity in a run that has failed at some node */
 export function notReached(activity) {
-  if (activity.state !== "waiting" && activity.state !== "working") return activity;
-  return { ...NOTHING, title: activity.title, state: "inactive", before: ["notReached"] };
+  return DONE.includes(activity.state) ? activity : only(activity.title, "inactive", "notReached");
 }
 
 /** @param {Activity} activity in a run whose end this page has not heard */
 export function lost(activity) {
-  if (activity.state !== "working") return activity;
-  return { ...NOTHING, title: activity.title, state: "failed", before: ["runLost"] };
+  return activity.state === "working" ? only(activity.title, "failed", "runLost") : activity;
 }
 
 /**

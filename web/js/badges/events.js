@@ -31,9 +31,9 @@ function newRun(promptId, store) {
  * @returns {Omit<Entry, "node"> | null} what of it is shown; null if nothing is
  */
 function newsOf(output) {
-  const { paceline_comparison: comparison, paceline_report, paceline_steps: steps, paceline_sweep, paceline_profile } = output ?? {};
+  const { paceline_comparison: comparison, paceline_report, paceline_sweep, paceline_profile } = output ?? {};
   const [report, sweep, profile] = [paceline_report?.[0], paceline_sweep?.[0], paceline_profile?.[0]];
-  const news = { comparison, report, steps, sweep, profile };
+  const news = { comparison, report, sweep, profile };
   return Object.values(news).some(Boolean) ? news : null;
 }
 
@@ -57,8 +57,7 @@ export function listen(store) {
   /**
    * Do something about the run that a message is about, once its workflow is known. Messages about any other run than
    * the one that goes on are late, or not for this page.
-   * @param {string} promptId
-   * @param {(workflow: string, run: Run) => void} action
+   * @type {(promptId: string, action: (workflow: string, run: Run) => void) => void}
    */
   const later = (promptId, action) => {
     run ??= newRun(promptId, store); // the page was loaded during the run
@@ -66,21 +65,14 @@ export function listen(store) {
     if (current.promptId !== promptId || current.over) return;
     queue = queue.then(async () => action(await current.workflow, current));
   };
-  /**
-   * @param {string} promptId
-   * @param {string} node execution id
-   * @param {Omit<Entry, "node">} news
-   */
+  /** @type {(promptId: string, node: string, news: Omit<Entry, "node">) => void} */
   const update = (promptId, node, news) => {
     later(promptId, (workflow, current) => {
       current.participants.add(node);
       store.update(workflow, node, news);
     });
   };
-  /**
-   * @param {string} promptId
-   * @param {(workflow: string, run: Run) => void} action
-   */
+  /** @type {typeof later} at the end of the run */
   const end = (promptId, action) => {
     later(promptId, (workflow, current) => {
       action(workflow, current);

@@ -3,7 +3,7 @@
 // It is a DOM widget, because that is what both renderers of the frontend show (the list `node.badges` is copied by the
 // Vue renderer when the node is made, and has no details on hover in either). It is never saved.
 
-import { addElement, app, hasElement, removeElement } from "../frontend/comfy.js";
+import { addElement, app, removeElement } from "../frontend/comfy.js";
 import { findNode, openWorkflow } from "../frontend/graph.js";
 import { languageChanges } from "../frontend/language.js";
 
@@ -102,7 +102,8 @@ export class Shown {
   /** @param {LGraphNode} node */
   #viewOf(node) {
     const existing = this.#views.get(node);
-    if (existing && hasElement(node, this.kind.widget)) return existing;
+    // Moving a node into a subgraph takes its elements away.
+    if (existing && node.widgets?.some(({ name }) => name === this.kind.widget)) return existing;
     const view = existing ?? this.kind.create();
     this.#views.set(node, view);
     addElement(node, this.kind.widget, view.element, this.kind.size);

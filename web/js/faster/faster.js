@@ -39,6 +39,9 @@ export async function makeFaster(timeline) {
   opened = false;
 }
 
+/** @param {Told[]} told */
+const linesOf = (told) => told.map((line) => createElement("li", {}, said(line)));
+
 /** @param {Timeline} timeline */
 async function open(timeline) {
   const workflow = openWorkflow();
@@ -107,17 +110,15 @@ async function open(timeline) {
   /** Show what is known. */
   function show() {
     const why = state.why_not.text ? [state.why_not] : [];
-    const lines = [...why, ...state.lines].map((line) => createElement("li", {}, said(line)));
-    const memory = state.phase === "look" && !why.length ? [createElement("li", {}, createElement("small", {}, words("fasterKeeps")))] : [];
-    list.replaceChildren(...lines, ...memory);
+    list.replaceChildren(...linesOf([...why, ...state.lines]));
+    if (state.phase === "look" && !why.length) list.append(createElement("li", {}, createElement("small", {}, words("fasterKeeps"))));
     time.replaceChildren(...(state.time ? [createPictureTime(state.time)] : []));
     own.replaceChildren(...createLevers(state.levers, look));
     run.disabled = why.length > 0;
     if (run.disabled && !group.disabled) cancel.focus(); // keys go nowhere from a button that is disabled
     if (!group.disabled) return;
-    text.hidden = bar.hidden = true;
+    showOffer();
     const { offer } = state;
-    box.replaceChildren(...(offer ? [createOffer(offer)] : []));
     const close = createButton(words("close"), () => dialog.close());
     const keep = createButton(words("keep"), () => insert());
     const advised = offer && !offer.beyond ? keep : close; // not what a proof has shown to be farther than allowed
@@ -126,6 +127,12 @@ async function open(timeline) {
     prove.textContent = words("fasterProve").replace("%s", seconds.map((each) => number(each, ".2g")).join("–"));
     buttons.replaceChildren(close, ...(seconds.length ? [prove] : []), ...(offer ? [keep] : []));
     advised.focus();
+  }
+
+  /** In the place of what runs. */
+  function showOffer() {
+    text.hidden = bar.hidden = true;
+    box.replaceChildren(...(state.offer ? [createOffer(state.offer)] : []));
   }
 
   /**
@@ -139,8 +146,7 @@ async function open(timeline) {
     const shown = [...buttons.children];
     const done = () => {
       buttons.replaceChildren(...shown);
-      text.hidden = bar.hidden = true;
-      box.replaceChildren(...(state.offer ? [createOffer(state.offer)] : []));
+      showOffer();
     };
     const before = { picture: plain, seconds: state.time?.parts.reduce((sum, { seconds }) => sum + seconds, 0) };
     /** @type {SavedImage | undefined} */
@@ -231,7 +237,7 @@ async function open(timeline) {
    * @returns {Promise<Record<string, unknown>>} the next question
    */
   async function answered({ phase, prompt: sent, job: id, lines, time: known, offer }) {
-    list.replaceChildren(...lines.map((line) => createElement("li", {}, said(line))));
+    list.replaceChildren(...linesOf(lines));
     if (known) time.replaceChildren(createPictureTime(known));
     const begins = waits(DOING[/** @type {keyof typeof DOING} */ (phase)]);
     const next = { do: "next", job: id };

@@ -29,10 +29,7 @@ export async function runPrompt(prompt, pick, { progress = () => {}, cancelled, 
     const asked = ask("/prompt", { client_id: api.clientId, prompt, partial_execution_targets: only, ...extra });
     /** @type {Shown | undefined} */
     let shown;
-    /**
-     * @param {string} type
-     * @param {(detail: any) => void} handler
-     */
+    /** @type {(type: string, handler: (detail: any) => void) => void} */
     const on = (type, handler) => {
       const listener = async (/** @type {any} */ detail) => {
         const { prompt_id } = await asked.catch(() => ({}));

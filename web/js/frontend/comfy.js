@@ -47,19 +47,6 @@ export function messageOf(error) {
 }
 
 /**
- * Draw on the canvas after all nodes, where badges are shown.
- * @param {(context: CanvasRenderingContext2D) => void} draw
- */
-export function drawOnTop(draw) {
-  const { canvas } = app;
-  const before = canvas.onDrawForeground;
-  canvas.onDrawForeground = function (context, area) {
-    before?.call(this, context, area);
-    draw(context);
-  };
-}
-
-/**
  * @param {string} type
  * @returns {LGraphNode | null} a new node that is in no graph yet; null for an unknown type
  */
@@ -73,18 +60,15 @@ export function createNode(type) {
  * @param {string} name
  * @param {HTMLElement} element
  * @param {{margin: number, getMinHeight: () => number, getMaxHeight?: () => number}} size
- * @returns {boolean} false where the frontend cannot do it
  */
 export function addElement(node, name, element, size) {
   const host = /** @type {any} */ (node); // the frontend's published types leave out what it adds to LiteGraph's nodes
-  if (!host.addDOMWidget) return false;
   const widget = host.addDOMWidget(name, name, element, { serialize: false, hideInPanel: true, ...size });
   widget.serialize = false;
   widget.label = "Paceline"; // else menus of the frontend show the name
   if (!forwarding.has(element)) forwardPointer(node, element);
   forwarding.add(element);
   makeRoom(node);
-  return true;
 }
 
 /**
@@ -160,15 +144,6 @@ export function hidePictures(node) {
   const own = /** @type {{hideOutputImages?: boolean, onDrawBackground?: () => void}} */ (/** @type {unknown} */ (node));
   own.hideOutputImages = true; // Nodes 2.0
   own.onDrawBackground = () => {}; // the canvas renderer adds its preview there
-}
-
-/**
- * @param {LGraphNode} node
- * @param {string} name
- * @returns {boolean} whether the node still has it: moving a node into a subgraph takes it away
- */
-export function hasElement(node, name) {
-  return node.widgets?.some((widget) => widget.name === name) ?? false;
 }
 
 /**

@@ -1,7 +1,7 @@
 // "Turn into single nodes" in the context menu of Optimize (Preset): the nodes that it applies, in its place.
 
 import { app, attempt, createNode } from "./comfy.js";
-import { asOneStep, executionIdOf, openPrompt, openWorkflow } from "./graph.js";
+import { asOneStep, executionIdOf, openPrompt } from "./graph.js";
 import { lead, makeNode, outputOf } from "../faster/insert.js";
 import { layInRow } from "../faster/free_place.js";
 import { NO_RUN, runPrompt } from "../faster/run_prompt.js";
@@ -16,46 +16,18 @@ const ALWAYS = 0;
 
 /**
  * @param {LGraphNode} node
- * @param {ActivityStore} store
  * @returns {MenuItems}
  */
-export function expandMenuItems(node, store) {
+export function expandMenuItems(node) {
   if (node.type !== TYPE) return [];
-  const disabled = !canExpand(node, store);
-  const callback = () => void expandAs(node, store);
-  return [{ content: words(disabled ? "expandAfterRun" : "expand"), disabled, callback }];
+  const disabled = node.mode !== ALWAYS; // what does not run cannot be asked
+  return [{ content: words("expand"), disabled, callback: () => void attempt(() => askAndExpand(node)) }];
 }
 
-/**
- * @param {LGraphNode} node
- * @param {ActivityStore} store
- * @returns {Step[]} what it has applied with its settings of now; none before a run
- */
-function knownSteps(node, store) {
-  const entry = store.entry(openWorkflow(), executionIdOf(node) ?? "");
-  return (!entry?.stale && entry?.steps) || [];
-}
-
-/**
- * @param {LGraphNode} node
- * @param {ActivityStore} store
- * @returns {boolean} a node that is bypassed can only say what it has applied before
- */
-function canExpand(node, store) {
-  return node.mode === ALWAYS || knownSteps(node, store).length > 0;
-}
-
-/**
- * @param {LGraphNode} node
- * @param {ActivityStore} store
- */
-async function expandAs(node, store) {
-  if (!canExpand(node, store)) return;
-  await attempt(async () => {
-    const known = knownSteps(node, store);
-    const steps = known.length ? known : await stepsOf(node);
-    if (executionIdOf(node)) expand(node, steps); // another workflow can be open by now
-  });
+/** @param {LGraphNode} node */
+async function askAndExpand(node) {
+  const steps = await stepsOf(node);
+  if (executionIdOf(node)) expand(node, steps); // another workflow can be open by now
 }
 
 /**
@@ -75,7 +47,7 @@ async function stepsOf(node) {
  * @param {LGraphNode} node
  * @param {Step[]} steps
  */
-export function expand(node, steps) {
+function expand(node, steps) {
   const { graph } = node;
   if (!graph) return;
   const nodes = steps.flatMap((step) => makeNode(step) ?? []);

@@ -81,14 +81,6 @@ export function findNode(executionId) {
 }
 
 /**
- * @param {string} executionId
- * @returns {string} the type of a node in the open workflow; "" if it is not there
- */
-export function typeOf(executionId) {
-  return String(nodeAt(executionId)?.type ?? "");
-}
-
-/**
  * List the open workflow's graphs: the outermost, and those inside of subgraph nodes.
  * @param {LGraph} [graph]
  * @param {string} [prefix] of the execution ids

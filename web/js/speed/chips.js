@@ -76,9 +76,9 @@ export function watchSamplers(timeline, store) {
 function chipText({ steps, total }, seconds, sampling, over, idle) {
   const rate = seconds < 1 ? `${number(1 / seconds, "#.3g")} it/s` : `${number(seconds, "#.3g")} s/it`;
   const left = over || steps.length >= total ? [] : [`${Math.ceil((total - steps.length) * seconds)} s ${words("left")}`];
-  if (sampling && !sampling.techniques) return [words("off"), ...left, rate].join(" · ");
-  if (idle) return [words("noneActive"), ...left, rate].join(" · ");
-  const against = sampling?.off ? againstText(sampling.off, seconds) : words("noBaseline");
+  let against = sampling?.off ? againstText(sampling.off, seconds) : words("noBaseline");
+  if (idle) against = words("noneActive");
+  if (sampling && !sampling.techniques) against = words("off");
   return [against, ...left, rate].join(" · ");
 }
 
@@ -87,9 +87,9 @@ function chipText({ steps, total }, seconds, sampling, over, idle) {
  * @param {TimedRun} run
  * @param {Part} part
  * @param {Sampling | undefined} sampling
- * @param {boolean} [idle] whether none of our nodes did anything
+ * @param {boolean} idle whether none of our nodes did anything
  */
-function say({ parts, ours, over }, part, sampling, idle = false) {
+function say({ parts, ours, over }, part, sampling, idle) {
   const seconds = secondsPerStep(part) ?? 0;
   part.chip = ours ? chipText(part, seconds, sampling, over, idle) : "";
   const before = parts[parts.indexOf(part) - 1];
