@@ -120,7 +120,7 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
 
 def _cost(once: float, won: float, picture: int) -> Phrase:
     return phrase(
-        "costs {once:.3g} s once, at most as much after a restart; saves {won:.2g} s a picture: pays from picture "
+        "costs {once:.3g} s once, and up to that after a restart; saves {won:.2g} s a picture: pays from picture "
         "{picture} on",
         once=once,
         won=won,

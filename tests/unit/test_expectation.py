@@ -138,7 +138,7 @@ def test_each_candidate_that_is_dropped_has_its_reason():
         "merged: the picture could move farther than you chose.": probed(error=0.9),
         "merged: the whole run would gain too little.": probed(error=0.0, speedup=(1.01, 1.02, 1.03)),
     }
-    cost = "costs 108 s once, at most as much after a restart; saves 0.099 s a picture: pays from picture 1091 on"
+    cost = "costs 108 s once, and up to that after a restart; saves 0.099 s a picture: pays from picture 1091 on"
     cases[f"merged: {cost}."] = replace(probed(speedup=(1.005, 1.01, 1.02)), once=108.0)
     for said, one in cases.items():
         assert why_dropped(tried_on(run, one), 0.5, 100) == said

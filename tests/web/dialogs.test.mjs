@@ -145,7 +145,7 @@ test("a refusal is said in the words of our server, or of ComfyUI about the firs
 
 test("what fails is said, and what does not is done", async (context) => {
   const said = toasts(context);
-  assert.equal(await attempt(() => tell("info", "done")), true);
-  assert.equal(await attempt(() => Promise.reject(new Error("it broke"))), false);
+  await attempt(() => tell("info", "done"));
+  await attempt(() => Promise.reject(new Error("it broke")));
   assert.deepEqual(said(), ["info: done", "error: it broke"]);
 });

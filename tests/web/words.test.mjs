@@ -79,7 +79,7 @@ test("a chip says no more than the runs before it prove", () => {
   const [steady, loaded, one] = [[0.3, 0.097], [0.368, 0.778], [0.305, null]].map(([seconds, within]) => ({ seconds, within }));
   assert.deepEqual(
     [[steady, 0.2], [steady, 0.295], [loaded, 0.3], [one, 0.2]].map(([off, seconds]) => againstText(off, seconds)),
-    ["1.50x against off", "0.92–1.12x against off", "too few runs to compare", "about 1.5x against off"],
+    ["1.50x against plain", "0.92–1.12x against plain", "too few runs to compare", "about 1.5x against plain"],
   );
   const wonBack = (off, seconds) => wonBackText(off, seconds, 35, 20).replace(/.*: /, "");
   const cases = [[steady, 0.2], [steady, 0.295], [loaded, 0.3], [one, 0.2], [null, 0.2], [steady, 0.4]];

@@ -13,14 +13,11 @@ const ROUTE = "/paceline/cache";
 export function renderCache() {
   const size = createElement("output", { ariaLive: "polite", textContent: "…" });
   const folder = createElement("code");
-  const clear = createButton(words("cacheClear"), async () => {
-    clear.disabled = true;
-    const cleared = await attempt(async () => {
-      show(await ask(ROUTE, undefined, "DELETE"));
-      tell("success", words("cacheCleared"));
-    });
-    if (!cleared) clear.disabled = false;
-  });
+  const remove = async () => {
+    show(await ask(ROUTE, undefined, "DELETE"));
+    tell("success", words("cacheCleared"));
+  };
+  const clear = createButton(words("cacheClear"), () => void attempt(remove));
   clear.disabled = true;
 
   /** @param {CodeCache} cache */

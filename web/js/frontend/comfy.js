@@ -29,15 +29,12 @@ export function tell(severity, summary) {
 /**
  * Do what can fail, and say so where it does.
  * @param {() => unknown} action
- * @returns {Promise<boolean>} whether it was done
  */
 export async function attempt(action) {
   try {
     await action();
-    return true;
   } catch (error) {
     tell("error", messageOf(error));
-    return false;
   }
 }
 

@@ -71,7 +71,7 @@ export function watchSamplers(timeline, store) {
  * @param {Sampling | undefined} sampling
  * @param {boolean} over
  * @param {boolean} idle whether none of our nodes did anything
- * @returns {string} e.g. "1.6x against off · 14 s left · 3.1 it/s", as a narrow node cuts the end
+ * @returns {string} e.g. "1.6x against plain · 14 s left · 3.1 it/s", as a narrow node cuts the end
  */
 function chipText({ steps, total }, seconds, sampling, over, idle) {
   const rate = seconds < 1 ? `${number(1 / seconds, "#.3g")} it/s` : `${number(seconds, "#.3g")} s/it`;
@@ -103,8 +103,8 @@ const TOO_WIDE = Math.log(1.3);
 /**
  * @param {StepTime} off a step without our nodes
  * @param {number} seconds of a step now
- * @returns {string} e.g. "1.62x against off"; "about 1.6x against off" with one run to compare with; between which two
- *   numbers it is, "0.87–1.12x against off", where one more run without our nodes could be as fast; that there are too
+ * @returns {string} e.g. "1.62x against plain"; "about 1.6x against plain" with one run to compare with; between which two
+ *   numbers it is, "0.87–1.12x against plain", where one more run without our nodes could be as fast; that there are too
  *   few, where these numbers are far apart
  */
 export function againstText(off, seconds) {
