@@ -48,11 +48,14 @@ GRAPH = (
     Touch(".subgraph", "nodes in subgraphs have no badges", "app.rootGraph.subgraphs"),
     Touch(".comfyClass", "advanced inputs are not folded", "node.constructor.comfyClass === node.type"),
     Touch("LiteGraph.createNode", "nothing can be inserted"),
+    Touch("NODE_TEXT_SIZE", "long titles are cut on the canvas", "LiteGraph.NODE_TEXT_SIZE > 0"),
+    Touch("NODE_FONT", "long titles are cut on the canvas", "typeof LiteGraph.NODE_FONT === 'string'"),
 )
 
 CANVAS = (
     Touch("app.canvas.selectItems", "what was inserted is not selected"),
     Touch("app.canvas.setDirty", "the canvas is drawn anew at the next movement of the pointer"),
+    Touch("app.canvas.ctx", "long titles are cut on the canvas"),
     Touch("canvas.ds", "no badges on a canvas that is zoomed out", "app.canvas.ds.scale > 0"),
     Touch("canvas.ds.visible_area", "the view stays where it is", "app.canvas.ds.visible_area.length === 4"),
     Touch("canvas.animateToBounds", "the view stays where it is", "app.canvas.animateToBounds"),

@@ -79,13 +79,15 @@ test("a node inside of a subgraph is found by each of its places, and a wire onc
 
 test("advanced inputs of our nodes are folded, unless the saved node has set one", () => {
   const [node, plain] = open("advanced", [1, "PacelineApplyToMe", { ratio: 0.5, seed: 0 }], [2, "KSampler", { seed: 0 }]);
-  const fits = () => {};
+  const [fits, context] = [() => {}, { save() {}, restore() {}, measureText: (text) => ({ width: 10 * text.length }) }];
+  app.canvas.ctx = context;
   for (const one of [node, plain]) {
     one.constructor = { comfyClass: one.type };
     one.widgets.at(-1).options.advanced = true;
     Object.assign(one, { isWidgetVisible: ({ advanced }) => !advanced || one.showAdvanced, expandToFitContent: fits });
     foldAdvanced(one);
   }
+  app.canvas.ctx = undefined;
   assert.deepEqual([plain.expandToFitContent, plain.size], [fits, [200, 100]]);
   assert.deepEqual(node.getLayoutWidgets().map(({ name }) => name), ["ratio"]);
   node.onConfigure({});

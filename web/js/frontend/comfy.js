@@ -57,15 +57,18 @@ export function createNode(type) {
  * @param {string} name
  * @param {HTMLElement} element
  * @param {{margin: number, getMinHeight: () => number, getMaxHeight?: () => number}} size
+ * @returns {boolean} false where the frontend cannot do it
  */
 export function addElement(node, name, element, size) {
   const host = /** @type {any} */ (node); // the frontend's published types leave out what it adds to LiteGraph's nodes
+  if (!host.addDOMWidget) return false;
   const widget = host.addDOMWidget(name, name, element, { serialize: false, hideInPanel: true, ...size });
   widget.serialize = false;
   widget.label = "Paceline"; // else menus of the frontend show the name
   if (!forwarding.has(element)) forwardPointer(node, element);
   forwarding.add(element);
   makeRoom(node);
+  return true;
 }
 
 /**

@@ -5,8 +5,8 @@ import { comfyClassOf, isOurType } from "./graph.js";
 
 const SHOWN_EVERYWHERE = /** @type {any} */ ("Comfy.Node.AlwaysShowAdvancedWidgets"); // the frontend's types leave it out
 
-/** What the frontend leaves out of the room for a title: it cuts that of a node without inputs. */
-const BESIDE_TITLE = 20;
+/** Room for the node's dot left of its title, and as much on the right. */
+const BESIDE_TITLE = 60;
 
 /**
  * Fold the advanced inputs of a node of ours, and give it the height of the rest. Where an input is connected, or is not
@@ -15,7 +15,8 @@ const BESIDE_TITLE = 20;
  */
 export function foldAdvanced(node) {
   if (!isOurType(comfyClassOf(node))) return;
-  if (!node.widgets?.length) node.setSize([node.size[0] + BESIDE_TITLE, node.size[1]]);
+  widenToTitle(node);
+  if (!node.isWidgetVisible || !node.expandToFitContent) return; // the frontend shows all of them
   const advanced = (node.widgets ?? []).filter(({ options }) => /** @type {any} */ (options)?.advanced);
   if (!advanced.length) return;
   const usual = advanced.map(({ value }) => value);
@@ -39,6 +40,21 @@ export function foldAdvanced(node) {
     if (changed || connected) this.showAdvanced = true;
     this.expandToFitContent();
   };
+}
+
+/**
+ * The frontend cuts a title that has no room.
+ * @param {LGraphNode} node
+ */
+function widenToTitle(node) {
+  const context = app.canvas?.ctx;
+  if (!context) return;
+  const { NODE_TEXT_SIZE = 14, NODE_FONT = "sans-serif" } = /** @type {any} */ (window).LiteGraph ?? {}; // the frontend has no module for it
+  context.save();
+  context.font = `${NODE_TEXT_SIZE}px ${NODE_FONT}`;
+  const width = context.measureText(node.getTitle()).width + BESIDE_TITLE;
+  context.restore();
+  if (node.size[0] < width) node.setSize([width, node.size[1]]);
 }
 
 /** What a preset of Apply ToMe sets. */
