@@ -5,7 +5,7 @@ import { createBox, createButton, createElement, showDialog } from "../frontend/
 import { asOneStep, bypassedNodes, openPrompt, openWorkflow, savedWorkflow } from "../frontend/graph.js";
 import { insertOn } from "./insert.js";
 import { createOffer, createPictureTime, proofCount } from "./findings.js";
-import { createLevers, createPair, lastPicture, outerNames } from "./levers.js";
+import { createLevers, createPair, lastPicture, outerNames, secondsOfBoth } from "./levers.js";
 import { bringIntoView } from "./free_place.js";
 import { expectOf } from "./expected.js";
 import { runPrompt } from "./run_prompt.js";
@@ -55,9 +55,8 @@ async function open(timeline) {
   if (openWorkflow() !== workflow) return; // the answer is about another one
   let stop = new AbortController();
   let closed = false;
-  /** @type {TimedRun | undefined} the run that was watched */
-  let watched;
-  /** The last picture with nothing switched on to look. */
+  /** The last run with nothing switched on to look, and its picture. */
+  let watched = timeline.runs.findLast((run) => run.workflow === workflow && run.over);
   let plain = lastPicture();
   let asking = false;
 
@@ -148,18 +147,16 @@ async function open(timeline) {
       buttons.replaceChildren(...shown);
       showOffer();
     };
-    const before = { picture: plain, seconds: state.time?.parts.reduce((sum, { seconds }) => sum + seconds, 0) };
     /** @type {SavedImage | undefined} */
     let picture;
     const pick = (/** @type {NodeOutput & {images?: SavedImage[]}} */ { images }) => ((picture = images?.at(-1) ?? picture), true);
-    let began = 0;
     turn();
     try {
-      const begins = waits("leverRuns", () => (began = performance.now()));
+      const begins = waits("leverRuns");
       await runPrompt(await openPrompt(), pick, { progress: (share) => (bar.value = share), cancelled: stop.signal, workflow: savedWorkflow(), begins });
-      const seconds = (performance.now() - began) / 1000;
+      const [before, after] = secondsOfBoth(watched, timeline.runs.at(-1));
       done();
-      box.replaceChildren(createPair(before, { picture, seconds }));
+      box.replaceChildren(createPair({ picture: plain, seconds: before }, { picture, seconds: after }));
       const keep = createButton(words("keep"), () => dialog.close());
       keep.classList.add("paceline-primary");
       const undo = () => {
@@ -180,10 +177,9 @@ async function open(timeline) {
   /**
    * Show that something runs, until its end or a stop.
    * @param {string} doing key of what is said from its beginning on
-   * @param {() => void} [began]
    * @returns {() => void} to be called when what was sent leaves the queue
    */
-  function waits(doing, began = () => {}) {
+  function waits(doing) {
     stop = new AbortController();
     text.hidden = bar.hidden = false;
     text.textContent = words("fasterWaits");
@@ -191,7 +187,6 @@ async function open(timeline) {
     box.replaceChildren();
     buttons.replaceChildren(createButton(words("stop"), () => stop.abort()));
     return () => {
-      began();
       text.textContent = words(/** @type {any} */ (doing));
     };
   }
