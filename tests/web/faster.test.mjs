@@ -75,7 +75,7 @@ test("two runs are compared by what ran in both, without what was loaded", () =>
   const run = (...parts) => ({ parts: parts.map(([kind, node, start, end]) => ({ kind, node, start, end })) });
   const before = run(["loading", "1", 0, 3], ["samplingRun", "4", 3, 8], ["decoding", "6", 8, 10]);
   assert.deepEqual(secondsOfBoth(before, run(["loading", "9", 0, 4], ["decoding", "6", 4, 5])), [2, 1]);
-  assert.deepEqual(secondsOfBoth(before, run(["samplingRun", "4", 0, 2], ["otherNodes", "7", 2, 2.1])), [5, 2.1]);
+  assert.deepEqual(secondsOfBoth(before, run(["samplingRun", "4", 0, 2], ["otherNodes", "7", 2, 2.125])), [5, 2.125]);
   assert.deepEqual(secondsOfBoth(before, run(["samplingRun", "4", 0, 2], ["decoding", "7", 2, 3])), []);
   assert.deepEqual(secondsOfBoth(undefined, before), []);
 });
