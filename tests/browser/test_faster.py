@@ -285,7 +285,7 @@ def test_a_video_is_decoded_in_a_single_tile_to_look(page: Page, server: ComfySe
         page.click_on(lambda: page.element(LEVER), "Switch it on and look")
         pair = page.wait(lambda: page.text("dialog .paceline-pair"), "both pictures", 120)
         # The sampler's result is kept, so its seconds are in neither.
-        told = pair.count(" s for what was computed again")
+        told = pair.count(" s in the nodes that ran again")
         assert told == (2 if last == "Back" else 0) and page.script(sizes) == [4096, 4096]
         page.screenshot(f"faster_tiles_{last}")
         press(page, last)
