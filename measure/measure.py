@@ -259,7 +259,7 @@ def _controls(
         seconds = median(one.times.sampling_seconds or 0.0 for one in drawn)
         if seconds > TOO_LONG * allowed:
             name, count = kind.replace("_", " "), "1 step" if fit == 1 else f"{fit} steps"
-            notes.append(f"{name}: {count} took longer than expected, so they are no control here")
+            notes.append(f"{name}: {count} took longer than expected, so nothing is compared with them")
             continue
         difference = average(_distances(drawn, runs["baseline"]))
         yield Control(kind, fit, plan.steps, seconds, whole / seconds, difference), drawn

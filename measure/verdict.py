@@ -223,9 +223,8 @@ def control_text(evidence: Evidence) -> str:
     times = _times(ratio)
     needless = "you do not need this optimization"
     if control.kind == LATE:
-        return f"; {late_text(control, evidence.seed)}, " + (
-            f"with {times} times the difference: {needless}" if evidence.as_good else f"{times} times as far"
-        )
+        late = f"; {late_text(control, evidence.seed)}, {times} times as far"
+        return f"{late}: {needless}" if evidence.as_good else late
     fewer = f"; fewer steps in the same time ({control.steps} of {control.full_steps}) would"
     if evidence.as_good:
         return f"{fewer} do as well, with {times} times the difference: {needless}"

@@ -64,7 +64,7 @@ class PacelineOptimizePreset(OptimizingNode):
                 phrase("nothing in the preset {preset} helps this model on this machine", preset=preset),
             )
         done, total = len(applied.steps), len(recipe.steps)
-        headline = phrase("{name}: {count} of {total} steps applied", name=recipe.name, count=done, total=total)
+        headline = phrase("{name}: {count} of {total} nodes applied", name=recipe.name, count=done, total=total)
         values = [", ".join(f"{name}={value}" for name, value in step.inputs.items()) for step in applied.steps]
         names = [step.node.removeprefix(PREFIX) for step in applied.steps]
         lines = [f"applied {name}({given})" for name, given in zip(names, values, strict=True)]

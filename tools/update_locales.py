@@ -1,8 +1,8 @@
 """Bring the translations in ``locales/`` up to date with the code: ``python tools/update_locales.py [LANGUAGE ...]``.
 
-English stands in the code: in the schemas of the nodes, and in ``web/js/`` for settings and commands; the words of our
-widgets stand in ``locales/en/main.json``. A language has the same keys in ``locales/<language>/``, where the
-frontend looks for them:
+English stands in the code: in the schemas of the nodes, in ``web/js/`` for settings, in ``web/paceline.js`` for
+commands; the words of our widgets stand in ``locales/en/main.json``. A language has the same keys in
+``locales/<language>/``, where the frontend looks for them:
 
     nodeDefs.json    <NodeId>: display_name, description, inputs.<name>.name, outputs.<index>.name
     settings.json    <id, dots as _>: name, tooltip
@@ -54,8 +54,8 @@ Tree = dict[str, Any]
 def english() -> dict[str, Tree]:
     """Return every text that can be translated, by file (without ``.json``) and key."""
     settings = _settings(_read("settings"))
-    sources = "".join(_read(name) for name in ("expand", "faster_command", "report"))
-    commands = dict(re.findall(r'id: "(Paceline\.\w+)",\n    label: "(.+)"', sources))
+    page = (ROOT / "web" / "paceline.js").read_text(encoding="utf-8")
+    commands = dict(re.findall(r'id: "(Paceline\.\w+)",\n +label: "(.+)"', page))
     categories = re.findall(r'category: \["(.+)"\]', _read("settings"))
     names = {name for category in categories for name in category.split('", "')[:2]}
     return {

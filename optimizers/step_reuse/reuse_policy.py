@@ -63,7 +63,7 @@ class StepReusePolicy(Policy):
         notes = list(refusals)
         if steps < FEWEST_STEPS and not refusals:  # where a host refuses, it may not know the levels
             too_few = f"{steps} steps are too few to skip any: each changes the picture too much"
-            notes.append(f"{too_few} (at least {FEWEST_STEPS})")
+            notes.append(f"{too_few} (it takes at least {FEWEST_STEPS})")
         if any(here < after for here, after in pairwise(noise_levels)):
             notes.append("this schedule adds noise in its steps, and such steps cannot be forecast")
         elif 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):

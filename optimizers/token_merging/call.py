@@ -30,7 +30,7 @@ OTHER_OUTPUT = "attention replaced by another node or package returned all token
 MASKED = "an attention mask over the image was given, which does not fit merged tokens"
 
 # Filled with `str.format`, which keeps code under torch.compile in one graph.
-_TOO_FEW = "{tokens} tokens are too few to gain from fewer"
+_TOO_FEW = "{tokens} tokens are too few to save time"
 _ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
 _SLOW = "timed here, whole attention takes as long: {speedup:.2f}x"
 _COARSE = "coarser than the two finest levels: with residual they lose more than they save"

@@ -123,7 +123,8 @@ def slower(outcomes: Sequence[KeptRun], latest: KeptRun) -> Phrase | None:
     changed = ", ".join(f"{name} {then.get(name, '?')} {arrow} {now.get(name, '?')}" for name in names)
     same = phrase("Versions and device are the same as before.")
     return phrase(
-        "Slower since {when}: {stage} {now:.3g} of {total:.3g} s, before {was:.3g} of {before:.3g} s. {changed}",
+        "Slower since {when}, in {stage}: {now:.3g} of {total:.3g} s now, {was:.3g} of {before:.3g} s before. "
+        "{changed}",
         when=after[0].when.replace("T", " ")[:16] + " UTC",
         stage=STAGES[stage],
         now=middle(after, stage),

@@ -90,7 +90,7 @@ def needless_tiles(workflow: Workflow, decoded: Iterable[tuple[ModelLink, Decodi
             continue
         said = phrase(
             "The VAE computes the overlaps of its tiles twice. The whole picture needs about {needed:.2g} GB by "
-            "ComfyUI's estimate, and {free:.2g} GB are free. VAE Decode needs no tiles.",
+            "ComfyUI's estimate, and {free:.2g} GB are free. The node VAE Decode does it at once.",
             needed=needed / 1e9,
             free=free / 1e9,
         )

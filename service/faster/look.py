@@ -64,18 +64,20 @@ class RunTime:
         return {"sentence": told(sentence), "parts": sorted(self._rows(), key=lambda part: -float(part["seconds"]))}
 
     def _rows(self) -> Iterator[Payload]:
-        least, small = SEEN * sum(sum(nodes.values()) for nodes in self.parts.values()), 0.0
+        least = SEEN * sum(sum(nodes.values()) for nodes in self.parts.values())
+        rest, remedy = 0.0, phrase("Nothing to gain: each of these parts takes less than 2 % of the time.")
         for kind, nodes in self.parts.items():
             of_nodes = kind in ("samplingRun", "otherNodes", "controlnet")
             for id, seconds in nodes.items() if of_nodes else [("", sum(nodes.values()))]:
+                name = self.workflow.title(id) if id in self.workflow else ""
                 if seconds < least or not seconds:
-                    small += seconds
+                    rest += seconds
+                elif kind == "otherNodes" and not name:  # in one row with the small parts: both read "other nodes"
+                    rest, remedy = rest + seconds, self._remedy(kind, id)
                 else:
-                    name = self.workflow.title(id) if id in self.workflow else ""
                     yield _part(kind, name, seconds, self._remedy(kind, id))
-        if small:
-            least_gain = phrase("Nothing to gain: each of these parts takes less than 2 % of the time.")
-            yield _part("otherNodes", "", small, least_gain)
+        if rest:
+            yield _part("otherNodes", "", rest, remedy)
 
     def _remedy(self, kind: str, id: str) -> Phrase:
         run, nothing = self.run, _NOTHING.get(kind, phrase("No node of this pack speeds this part up."))

@@ -62,7 +62,7 @@ class Offer:
         return {
             "label": self.label,
             "expected": told(self.expected),
-            "about": told(expected_parts(steps, self.decoding_speedup, self.distance)),
+            "about": told(expected_parts(self.run_speedup, steps, self.decoding_speedup, self.distance)),
             "sampling_speedup": [*(steps or (1.0, 1.0, 1.0))],
             "proof_seconds": [seeds * each for seeds in (FEWEST, PICTURES)] if each else [],
             "proof_pictures": 2 * FEWEST,

@@ -120,7 +120,7 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
 
 def _cost(once: float, won: float, picture: int) -> Phrase:
     return phrase(
-        "costs {once:.3g} s once, at most as much after a restart; saves {won:.2g} s a picture: pays from picture "
+        "costs {once:.3g} s once, and up to that after a restart; saves {won:.2g} s a picture: pays from picture "
         "{picture} on",
         once=once,
         won=won,
@@ -137,25 +137,24 @@ def expected_speed(speedup: Range, once: float, won: float) -> Phrase:
     return phrase("{expected}; {cost}", expected=expected, cost=_cost(once, won, picture))
 
 
-def expected_parts(sampling: Range | None, decoding: Range | None, distance: Range) -> Phrase:
-    """Return what is expected of the steps and of the VAE, each where it is changed, and of the picture."""
-    if sampling is None and decoding is not None:
-        return phrase(
-            "VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share}",
-            **decoding._asdict(),
-            share=of_a_seed_change(distance.likely),
-        )
-    speedup = (sampling or Range(1.0, 1.0, 1.0))._asdict()
-    steps = phrase("steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), the same picture", **speedup)
+def expected_parts(whole: Range, sampling: Range | None, decoding: Range | None, distance: Range) -> Phrase:
+    """Return how far the picture moves, after how much faster its steps and its VAE get, each where it is changed.
+
+    A part that gets as many times faster as the ``whole`` run, which says that before, is left out.
+    """
+    text = phrase("the same picture")
     if distance.high:
-        steps = phrase(
-            "steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), difference {share} at most",
-            **speedup,
-            share=of_a_seed_change(distance.high),
-        )
-    if decoding is None:
-        return steps
-    return phrase("{steps}; VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g})", steps=steps, **decoding._asdict())
+        text = phrase("difference {share} at most", share=of_a_seed_change(distance.high))
+    if decoding is not None and not _alike(decoding, whole):
+        text = phrase("VAE {likely:#.2g}x ({low:#.2g} to {high:#.2g}), {what}", **decoding._asdict(), what=text)
+    if sampling is not None and not _alike(sampling, whole):
+        text = phrase("steps {likely:#.2g}x ({low:#.2g} to {high:#.2g}), {what}", **sampling._asdict(), what=text)
+    return text
+
+
+def _alike(one: Range, other: Range) -> bool:
+    """Whether both read as one number."""
+    return f"{one.likely:#.2g}" == f"{other.likely:#.2g}"
 
 
 def so_far(found: Comparison, computed: tuple[float, float], seeds: int, most: int, flattened: float) -> Phrase:

@@ -112,7 +112,7 @@ def test_nothing_is_wrong_with_it_in_either_theme_and_it_asks_for_nothing(shown:
 def test_the_sentence_of_the_page_is_what_was_measured(written: Path):
     import page
 
-    expected = "Reuse Steps 0.05: expected 1.4x (1.2 to 1.6); steps 1.4x (1.2 to 1.6), difference 1/30 ..."
+    expected = "Reuse Steps 0.05: expected 1.4x (1.2 to 1.6); difference 1/30 ..."
     measured = "1.50x faster (1.42 to 1.55); difference hardly visible, 1/21 of a seed change in the farthest."
     lines = [expected, "drawing the same seeds plain and faster", f"Measured, steps of 3 pictures: {measured}"]
     tuned = page.Tuned(lines, {})

@@ -217,7 +217,9 @@ def test_a_switch_of_the_workflow_in_a_subgraph_is_turned_to_look(page: Page):
         page.click_on(lambda: page.element(LEVER), "Switch it on and look")
         pair = page.wait(lambda: page.text("dialog .paceline-pair"), "both pictures", 120)
         shown = page.script("return [...document.querySelectorAll('.paceline-pair img')].map(({ src }) => src)")
-        assert "after: " in pair and len(shown) == 2
+        assert len(shown) == 2
+        # The second time ComfyUI has all results: nothing is computed, so no seconds are told.
+        assert ("after: " in pair) is (last == "Back")
         before.add(shown[0])
         assert before == {shown[0]} and shown[1] not in before, "the other is the picture without it"
         steps = "return (await app.graphToPrompt()).output"
@@ -249,6 +251,45 @@ def test_a_bypassed_lora_of_few_steps_is_switched_on_to_look(page: Page, server:
     press(page, "Back")
     assert page.script(now) == [4, 8, 3]
     press(page, "Cancel")
+    file.unlink()
+
+
+def test_a_video_is_decoded_in_a_single_tile_to_look(page: Page, server: ComfyServer):
+    from comfy_host.vaes import wan_state_dict
+    from safetensors.torch import save_file
+
+    file = server.base_directory / "models" / "vae" / "video.safetensors"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_file(wan_state_dict(), file)
+    page.script("await app.refreshComboInNodes()")
+    page.use(CANVAS)
+    page.build(
+        SAMPLED
+        + """
+        const video = make("EmptyHunyuanLatentVideo", 0, 700, { width: 80, height: 80, length: 9 });
+        window.tiles = make("VAEDecodeTiled", 680, 700, { tile_size: 64, temporal_size: 8 });
+        link(make("VAELoader", 320, 700, { vae_name: "video.safetensors" }), 0, tiles, "vae");
+        link(video, 0, tiles, "samples");
+        link(tiles, 0, make("PreviewImage", 1010, 700, {}), "images");
+        """,
+        8,
+    )
+    page.settle()
+    open_dialog(page)
+    press(page, "Run once and look")
+    lever = page.wait(lambda: page.text("dialog .paceline-lever"), "answer", 120)
+    assert lever.startswith("The VAE computes the overlaps of its tiles twice.")
+    find = "(name) => tiles.widgets.find((one) => one.name === name).value"
+    sizes = f"return ['tile_size', 'temporal_size'].map({find})"
+    for last, kept in (("Back", [64, 8]), ("Keep", [4096, 4096])):
+        page.click_on(lambda: page.element(LEVER), "Switch it on and look")
+        pair = page.wait(lambda: page.text("dialog .paceline-pair"), "both pictures", 120)
+        # The sampler's result is kept, so its seconds are in neither.
+        told = pair.count(" s in the nodes that ran again")
+        assert told == (2 if last == "Back" else 0) and page.script(sizes) == [4096, 4096]
+        page.screenshot(f"faster_tiles_{last}")
+        press(page, last)
+        assert page.script(sizes) == kept
     file.unlink()
 
 

@@ -51,7 +51,7 @@ const ours = (element) => [...(element?.classList ?? [])].some((name) => name.st
 const named = (element) => `${element.className} ${JSON.stringify(element.textContent.slice(0, 40))}`;
 const outermost = (element) => {
   for (let at = element.parentElement; at; at = at.parentElement) if (ours(at) && opaque(at)) return false;
-  return opaque(element) && !element.closest("dialog, .paceline-tooltip");
+  return opaque(element) && !element.closest("dialog");
 };
 const seen = [...document.querySelectorAll("[class*='paceline-']")]
   .filter((element) => element.checkVisibility({ opacityProperty: true, visibilityProperty: true }));

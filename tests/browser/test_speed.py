@@ -30,7 +30,7 @@ def timed(page: Page, seeds: Iterator[int], sd15_checkpoint: Path) -> dict[str, 
         page.use(VUE)
         page.load(example("Text to image - token merging", sd15_checkpoint))
         found = {}
-        for name, mode, said in (("off", 4, "off · "), ("on", 0, "x against off · ")):
+        for name, mode, said in (("off", 4, "plain · "), ("on", 0, "x against plain · ")):
             page.script(MODE, [TOME, ATTENTION], mode)
             page.script(SEED_AND_STEPS, SAMPLER, next(seeds))
             assert page.run() == "success"
@@ -60,10 +60,10 @@ def test_what_does_not_fit_into_the_tab_is_scrolled(page: Page, timed: dict[str,
 
 
 def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, str]):
-    assert timed["off"].split(" · ")[:1] == ["off"] and "it" in timed["off"]
+    assert timed["off"].split(" · ")[:1] == ["plain"] and "it" in timed["off"]
     against, rate = timed["on"].split(" · ")
     # The size may have been drawn before by other tests: then more is known than of one run.
-    numbers = against.removeprefix("about ").removesuffix("x against off").split("–")
+    numbers = against.removeprefix("about ").removesuffix("x against plain").split("–")
     assert all(float(factor) > 0 for factor in numbers) and ("it/s" in rate or "s/it" in rate)
 
 

@@ -54,7 +54,6 @@ GRAPH = (
 
 CANVAS = (
     Touch("app.canvas.selectItems", "what was inserted is not selected"),
-    Touch("app.canvas.selectedItems", "Turn into single nodes is in the node's menu only"),
     Touch("app.canvas.setDirty", "the canvas is drawn anew at the next movement of the pointer"),
     Touch("app.canvas.ctx", "long titles are cut on the canvas"),
     Touch("canvas.ds", "no badges on a canvas that is zoomed out", "app.canvas.ds.scale > 0"),

@@ -102,7 +102,12 @@ def taesd(seed: int = 0) -> Any:
 
 def wan(seed: int = 0) -> Any:
     """Return a VAE with Wan 2.1's (and Qwen-Image's) network, narrow (Wan: 96)."""
-    return _vae(_weights("wan.vae:WanVAE", seed, dim=8, z_dim=16, **WAN))
+    return _vae(wan_state_dict(seed))
+
+
+def wan_state_dict(seed: int = 0) -> dict[str, torch.Tensor]:
+    """Return random weights of `wan`, from which ComfyUI's loader knows its network."""
+    return _weights("wan.vae:WanVAE", seed, dim=8, z_dim=16, **WAN)
 
 
 def ltx(seed: int = 0) -> Any:

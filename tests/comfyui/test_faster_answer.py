@@ -69,6 +69,17 @@ def test_the_last_run_is_the_answer_each_part_with_what_acts_on_it(reads, kept):
     reads(found["samplingRun", "KSampler"][1], found["textEncoding", ""][1], found["otherNodes", ""][1])
 
 
+def test_what_is_named_by_no_node_stands_in_one_row(comfyui):
+    from paceline.service.faster.look import RunTime
+    from paceline.service.faster.workflow import Workflow
+
+    parts = {"samplingRun": {"5": 6.0}, "decoding": {"6": 0.01}, "otherNodes": {"": 2.0, "gone": 1.0, "3": 1.0}}
+    rows = RunTime(Workflow.read(PROMPT), parts, (), ()).payload("")["parts"]
+    found = [(one["kind"], one["name"], one["seconds"]) for one in rows]
+    assert found[0] == ("samplingRun", "KSampler", 6.0) and len(found) == 3
+    assert found[1] == ("otherNodes", "", pytest.approx(3.01)) and found[2][2] == 1.0 and found[2][1]
+
+
 def test_the_last_picture_is_as_long_as_it_was_beside_the_others(kept):
     for _ in range(2):
         ended(kept, brief=0.4)

@@ -288,7 +288,7 @@ def test_what_compiling_wins_says_what_it_costs_and_from_which_picture_it_pays(c
     monkeypatch.setattr(one_job, "probe", lambda _sampling, _ways, _say, found, _deadline: found.append(gains))
     offer = compiling(Mock())["offer"]
     assert offer["label"] == "Compile UNet" and offer["inserts"][0]["steps"][0]["node"] == "PacelineCompileUNet"
-    cost = "costs 4 s once, at most as much after a restart; saves 3 s a picture: pays from picture 2 on"
+    cost = "costs 4 s once, and up to that after a restart; saves 3 s a picture: pays from picture 2 on"
     assert offer["expected"]["text"] == f"expected 1.5x (1.4 to 1.6); {cost}"
     answer = compiling(Mock(), pictures=1)
     assert answer["offer"] is None and said_of_sampling(answer) == f"Compile UNet: {cost}."

@@ -31,7 +31,7 @@ def test_a_preset_is_its_nodes_one_after_the_other(studio):
     by_hand = studio.tome(by_hand, preset="quality")
     assert torch.equal(studio.sample(model), studio.sample(by_hand))
     assert vae is None
-    assert report.splitlines()[0].startswith("balanced: 2 of 2 steps applied.")
+    assert report.splitlines()[0].startswith("balanced: 2 of 2 nodes applied.")
     assert "applied ApplyToMe(preset=quality)" in report
 
 
@@ -74,7 +74,7 @@ def test_what_cannot_help_is_left_out_with_the_reason(studio):
     save("hopeful", Step("PacelineSetAttentionProcessor", {"backend": "sage"}), Step("PacelineApplyToMe"),
          Step("PacelineCompileVAE"))  # fmt: skip
     report = apply(studio, "hopeful").result[2]
-    assert report.startswith("hopeful: 1 of 3 steps applied.")
+    assert report.startswith("hopeful: 1 of 3 nodes applied.")
     assert "left out Compile VAE: no vae is connected" in report
     assert "left out Set Attention Processor: " in report
     save("hopeless", Step("PacelineSetAttentionProcessor", {"backend": "sage"}))

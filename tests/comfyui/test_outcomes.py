@@ -66,7 +66,7 @@ def test_the_same_workflow_slower_than_it_was_is_told_with_what_changed(runs, ke
     monkeypatch.setattr("paceline.service.faster.same_work.host_version", lambda: "9.9")
     assert runs.ended(20.0, prompt=of_seed(5)) is None
     text = runs.ended(21.0, prompt=of_seed(6))["text"]
-    assert "steps 20.5 of 21.5 s, before 10 of 11 s. Changed since: ComfyUI" in text and "9.9" in text
+    assert "in steps: 20.5 of 21.5 s now, 10 of 11 s before. Changed since: ComfyUI" in text and "9.9" in text
 
 
 def test_what_is_kept_tells_nothing_of_what_was_drawn(runs):

@@ -10,7 +10,7 @@ import torch
 from paceline.measure.expect import REUSED, Probed, Range, expect, propose, speedup
 from paceline.measure.replay import ENTRIES, FEWEST, RecordedEvaluation, Sampling, Subsample, replay
 from paceline.optimizers.step_reuse.parts import undivided
-from paceline.service.faster.sentences import Tried, expected_speed, left_open, why_dropped
+from paceline.service.faster.sentences import Tried, expected_parts, expected_speed, left_open, why_dropped
 
 
 def sampling(steps=20, noise=0.0, solver="euler", sound=False):
@@ -138,7 +138,7 @@ def test_each_candidate_that_is_dropped_has_its_reason():
         "merged: the picture could move farther than you chose.": probed(error=0.9),
         "merged: the whole run would gain too little.": probed(error=0.0, speedup=(1.01, 1.02, 1.03)),
     }
-    cost = "costs 108 s once, at most as much after a restart; saves 0.099 s a picture: pays from picture 1091 on"
+    cost = "costs 108 s once, and up to that after a restart; saves 0.099 s a picture: pays from picture 1091 on"
     cases[f"merged: {cost}."] = replace(probed(speedup=(1.005, 1.01, 1.02)), once=108.0)
     for said, one in cases.items():
         assert why_dropped(tried_on(run, one), 0.5, 100) == said
@@ -156,3 +156,14 @@ def test_what_a_busy_machine_shows_is_no_gain():
 
 def test_numbers_are_written_as_people_read_them():
     assert expected_speed(Range(5.5, 17.2, 143.0), 0.0, 1.0) == "expected 17x (5.5 to 140)"
+
+
+def test_one_number_is_said_once():
+    same, far = Range(0.0, 0.0, 0.0), Range(0.01, 0.05, 0.1)
+    whole, steps, vae = Range(1.5, 1.8, 2.0), Range(1.6, 1.83, 2.1), Range(2.0, 3.0, 4.0)
+    assert expected_parts(whole, steps, None, same) == "the same picture"
+    assert expected_parts(whole, steps, None, far) == "difference hardly visible, 1/10 of a seed change at most"
+    assert expected_parts(whole, vae, None, same) == "steps 3.0x (2.0 to 4.0), the same picture"
+    assert expected_parts(whole, None, vae, same) == "VAE 3.0x (2.0 to 4.0), the same picture"
+    both = "steps 3.0x (2.0 to 4.0), VAE 3.0x (2.0 to 4.0), the same picture"
+    assert expected_parts(whole, vae, vae, same) == both

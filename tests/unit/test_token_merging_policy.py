@@ -62,4 +62,4 @@ def test_a_block_too_small_for_a_kept_difference_stays_whole():
         call = policy.call(TokenCall, Activity(), 0, SamplingStep(levels, 0, 20.0), side)
         found = call.reduction(BLOCKS[0], torch.zeros(1, side * side, 4, device="meta"), (side, side))
         assert (found is None) is whole
-        assert list(call.activity.skipped.values()) == (["256 tokens are too few to gain from fewer"] if whole else [])
+        assert list(call.activity.skipped.values()) == (["256 tokens are too few to save time"] if whole else [])

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { api, app, happens, open, until } from "./comfyui.mjs";
+import { secondsOfBoth } from "../../web/js/faster/levers.js";
 import { makeFaster } from "../../web/js/faster/faster.js";
 
 const said = (text) => ({ text, phrase: text });
@@ -11,7 +12,7 @@ const OFFER = { label: "Reuse Steps", expected: said("2x"), about: said("near"),
 const KNOWN = answer({ phase: "answer", job: "one", lines: [said("It took 3 s")], offer: OFFER });
 
 /** What the dialog has asked, and by what is asked for what the server answers. */
-let asked, answers;
+let asked, answers, timeline;
 
 beforeEach(async () => {
   api.reload();
@@ -23,7 +24,8 @@ beforeEach(async () => {
     asked.push(JSON.parse(body));
     return answers[asked.at(-1).do](asked.at(-1));
   };
-  await makeFaster({ runs: [] });
+  timeline = { runs: [] };
+  await makeFaster(timeline);
 });
 
 const dialog = () => [...document.querySelectorAll("dialog")].at(-1);
@@ -64,9 +66,18 @@ test("what the workflow has of its own is switched on to look, and back", async 
   api.tell("executed", { prompt_id: "one", output: { images: [{ filename: "x.png", subfolder: "", type: "temp" }] } });
   api.tell("execution_success", { prompt_id: "one" });
   await until(() => labels().join() === "Back,Keep");
-  assert.match(dialog().querySelector(".paceline-pair").textContent, /^beforeafter: /);
+  assert.equal(dialog().querySelector(".paceline-pair").textContent, "beforeafter", "nothing is known of the run before");
   press("Back");
   assert.deepEqual([widgets[0].value, lora.mode, sizes(), labels()], [false, 4, [512, 64], before]);
+});
+
+test("two runs are compared by what ran in both, without what was loaded", () => {
+  const run = (...parts) => ({ parts: parts.map(([kind, node, start, end]) => ({ kind, node, start, end })) });
+  const before = run(["loading", "1", 0, 3], ["samplingRun", "4", 3, 8], ["decoding", "6", 8, 10]);
+  assert.deepEqual(secondsOfBoth(before, run(["loading", "9", 0, 4], ["decoding", "6", 4, 5])), [2, 1]);
+  assert.deepEqual(secondsOfBoth(before, run(["samplingRun", "4", 0, 2], ["otherNodes", "7", 2, 2.125])), [5, 2.125]);
+  assert.deepEqual(secondsOfBoth(before, run(["samplingRun", "4", 0, 2], ["decoding", "7", 2, 3])), []);
+  assert.deepEqual(secondsOfBoth(undefined, before), []);
 });
 
 test("the files of nodes that are switched off go with the question", async () => {

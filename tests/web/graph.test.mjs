@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { api, app, Node, open, until, wired } from "./comfyui.mjs";
 import { foldAdvanced } from "../../web/js/frontend/inputs.js";
-import { createExpandCommand, expandMenuItems, expandToolbox } from "../../web/js/frontend/expand.js";
-import { executionIdOf, findNode, isOpen, ourNodes } from "../../web/js/frontend/graph.js";
+import { expandMenuItems } from "../../web/js/frontend/expand.js";
+import { executionIdOf, findNode, ourNodes } from "../../web/js/frontend/graph.js";
 import { drawOverlay } from "../../web/js/badges/overlay.js";
 import { ActivityStore } from "../../web/js/badges/activity_store.js";
 import { inputOf, locate } from "../../web/js/faster/wires.js";
@@ -34,31 +34,33 @@ const way = (node) => {
   const before = app.rootGraph.getNodeById(link.origin_id);
   return before.inputs.length ? [...way(before), before.type] : [];
 };
-const applied = () => {
-  store.begin("wires", "a run", new Map());
-  store.update("wires", "2", { steps: STEPS });
-};
 
-test("a preset that has run becomes its single nodes, in its place and with their values", async () => {
-  applied();
-  const [{ content, callback }] = expandMenuItems(ours, store);
+test("a preset becomes its single nodes, in its place and with their values", async () => {
+  const posted = [];
+  app.graphToPrompt = async () => ({ output: { 2: { class_type: ours.type, inputs: {} } } });
+  api.answers["/prompt"] = ({ body }) => (posted.push(JSON.parse(body)), { prompt_id: "asked" });
+  const [{ content, callback }] = expandMenuItems(ours);
   assert.equal(content, "Turn into single nodes");
   callback();
-  await until(() => !isOpen(ours));
+  await until(() => posted.length);
+  assert.deepEqual([Object.keys(posted[0].prompt), posted[0].partial_execution_targets], [["2", "paceline_trial_steps"], ["paceline_trial_steps"]]);
+  api.tell("executed", { prompt_id: "asked", output: { paceline_steps: STEPS } });
+  api.tell("execution_success", { prompt_id: "asked" });
+  await until(() => !executionIdOf(ours));
   assert.deepEqual([way(sampler), way(other)], [["PacelineApplyToMe", "PacelineCompileUNet"], []]);
   assert.equal(app.rootGraph.nodes.find(({ type }) => type === "PacelineApplyToMe").widgets[0].value, 0.5);
 });
 
-test("a preset is asked what it applies where that is not known, and a refusal is told", async (context) => {
+test("where a preset cannot be asked what it applies, that is told", async (context) => {
   const told = context.mock.method(app.extensionManager.toast, "add");
-  app.graphToPrompt = async () => ({ output: { 2: { class_type: ours.type, inputs: {} } } });
-  app.canvas.selectedItems = [ours, sampler];
-  await createExpandCommand(store).function();
-  assert.equal(told.mock.calls[0].arguments[0].summary, "Not Found"); // the server has no such route here
-  assert.ok(isOpen(ours));
+  app.graphToPrompt = async () => ({ output: {} });
+  api.answers["/prompt"] = () => Promise.reject(new Error("Not now"));
+  expandMenuItems(ours)[0].callback();
+  await until(() => told.mock.calls.length);
+  assert.equal(told.mock.calls[0].arguments[0].summary, "Not now");
+  assert.ok(executionIdOf(ours));
   ours.mode = 4; // bypassed: it is not run, so it cannot be asked
-  assert.deepEqual(expandMenuItems(ours, store).map(({ content, disabled }) => [content, disabled]), [["Turn into single nodes (run it first)", true]]);
-  assert.deepEqual([expandMenuItems(sampler, store), expandToolbox(sampler), expandToolbox(ours)], [[], [], ["Paceline.Expand"]]);
+  assert.deepEqual([expandMenuItems(ours)[0].disabled, expandMenuItems(sampler)], [true, []]);
 });
 
 test("a node inside of a subgraph is found by each of its places, and a wire once in each", () => {
@@ -102,8 +104,7 @@ test("from afar the canvas says what nodes did, and of a subgraph what those ins
   const [alone, holder] = open("from afar", [2, "PacelineCompileUNet", {}], [7, "a subgraph", {}]);
   holder.subgraph = inner;
   app.canvas.graph = app.rootGraph;
-  const chips = new Map();
-  drawOverlay(store, chips);
+  drawOverlay(store);
   const drawn = (scale) => {
     texts.length = 0;
     app.canvas.ds.scale = scale;
@@ -117,7 +118,7 @@ test("from afar the canvas says what nodes did, and of a subgraph what those ins
   assert.deepEqual(drawn(1), ["▲ 1 failed · 1 active"]); // the others have their badges
   alone.size = [20, 100];
   assert.equal(drawn(0.5)[0], "● s…");
-  for (const id of ["2", "7:8"]) chips.set(id, { workflow: "from afar", text: id });
+  for (const text of ["2", "7:8"]) store.update("from afar", text, { chip: { text, lines: [] } });
   assert.deepEqual([drawn(0.5).slice(2), drawn(1).slice(1)], [["2", "7:8"], ["7:8"]]);
   app.settings["Paceline.Badges"] = false;
   assert.deepEqual(drawn(0.5), []);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
 import { api, app, happens, open, until } from "./comfyui.mjs";
-import { startChips } from "../../web/js/speed/chips.js";
+import { createChips, watchSamplers } from "../../web/js/speed/chips.js";
 import { keepOutcomes, renderOutcomes } from "../../web/js/speed/outcomes.js";
 import { expectOf } from "../../web/js/faster/expected.js";
 import { runPrompt } from "../../web/js/faster/run_prompt.js";
@@ -11,7 +11,7 @@ import { ActivityStore } from "../../web/js/badges/activity_store.js";
 import { secondsPerStep, secondsPerStepOfHalves, Timeline } from "../../web/js/speed/timeline.js";
 
 let now = 0;
-let timeline, store, showChips, prompt, prompts, kept, number = 0;
+let timeline, store, chips, prompt, prompts, kept, number = 0;
 mock.method(performance, "now", () => now);
 
 const NODES = [[1, "CheckpointLoaderSimple", {}], [2, "PacelineApplyToMe", {}], [4, "KSampler", {}], [5, "VAEDecode", {}]];
@@ -46,7 +46,9 @@ beforeEach(() => {
   timeline.listen();
   keepOutcomes(timeline);
   store = new ActivityStore();
-  showChips = startChips(timeline, store, new Map());
+  watchSamplers(timeline, store);
+  chips = createChips(store);
+  chips.start();
   open(`speed ${(number += 1)}`, ...NODES);
   app.graphToPrompt = async () => ({ output: prompt });
   api.answers = {
@@ -139,16 +141,16 @@ test("a measurement is no run of the workflow", async () => {
 test("the chip says how fast a sampler is, against runs without our nodes, and how long it takes", async () => {
   prompt = picture(64, 1, true);
   await draw("with", 2);
-  await says(/^no baseline yet · 2.00 s\/it$/);
+  await says(/^no plain run yet · 2.00 s\/it$/);
   prompt = picture(64, 2, false);
   await draw("without", 3);
-  await says(/^off · 3.00 s\/it$/);
+  await says(/^plain · 3.00 s\/it$/);
   prompt = picture(64, 3, true);
   await draw("compiled", 0.5, () => {
     now += 10_000;
     api.tell("paceline.compile", { node: "2" });
   });
-  await says(/^about 6.0x against off · 2.00 it\/s$/);
+  await says(/^about 6.0x against plain · 2.00 it\/s$/);
   assert.deepEqual(timeline.current.parts.map(({ kind }) => kind), ["loading", "compiling", "samplingRun", "decoding"]);
   assert.match(timeline.current.parts[2].wonBack, /compiling took 10 s once; .*: ~1$/);
 });
@@ -178,7 +180,7 @@ test("the next run with what was kept is the test of what was expected", async (
 test("a run in which no node did anything is compared with nothing", async () => {
   prompt = picture(64, 1, false);
   await draw("plain", 3);
-  await says(/^off · 3.00 s\/it$/);
+  await says(/^plain · 3.00 s\/it$/);
   prompt = picture(64, 1, true);
   expectOf(`speed ${number}`, [1.4, 1.6, 1.8], timeline.current, ["2"]);
   const nothing = (state) => store.update(`speed ${number}`, "2", { activity: { state, title: "Apply ToMe", headline: "", counts: {}, details: [] } });
@@ -212,7 +214,7 @@ test("a workflow without our nodes has no chip, and is what later runs with them
   open(`speed ${number}`, ...NODES);
   prompt = picture(64, 2, true);
   await draw("ours", 2);
-  await says(/^about 1.5x against off · 2.00 s\/it$/);
+  await says(/^about 1.5x against plain · 2.00 s\/it$/);
 });
 
 test("a run whose end was not heard is over when the connection is back", async () => {
@@ -230,7 +232,7 @@ test("a run whose end was not heard is over when the connection is back", async 
   assert.equal(timeline.current.over, false);
   api.answers["/paceline/run"] = {};
   api.tell("reconnected");
-  await says(/^off · 2.00 s\/it$/);
+  await says(/^plain · 2.00 s\/it$/);
   assert.equal(timeline.current.parts[0].end, 6);
 });
 
@@ -241,8 +243,8 @@ test("a run leaves no chip in another workflow that is open by now", async () =>
   await until(() => timeline.current.parts[1].chip);
   assert.equal(chip(), undefined);
   open(`speed ${number}`, ...NODES);
-  showChips();
-  assert.equal(chip().textContent, "off · 2.00 s/it");
+  chips.refresh();
+  assert.equal(chip().textContent, "plain · 2.00 s/it");
 });
 
 test("how many runs are kept is said when it is known, or that the server does not say", async () => {
@@ -299,7 +301,7 @@ test("a measurement that is cancelled is taken out of the queue, and no other", 
   api.answers["/prompt"] = { prompt_id: "mine" };
   for (const route of ["/queue", "/interrupt"]) api.answers[route] = ({ body }) => (asked.push([route, JSON.parse(body)]), {});
   const stop = new AbortController();
-  const answer = runPrompt({}, () => undefined, undefined, stop.signal).catch(({ name }) => name);
+  const answer = runPrompt({}, () => undefined, { cancelled: stop.signal }).catch(({ name }) => name);
   api.tell("execution_interrupted", { prompt_id: "another" });
   stop.abort();
   assert.equal(await answer, "AbortError");

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, before, test } from "node:test";
 import { api, speak } from "./comfyui.mjs";
-import { badgeText, colourOf, compileActivity, headlineOf, shownActivity, stateText } from "../../web/js/badges/activity.js";
+import { badgeText, colourOf, headlineOf, shownActivity, stateText } from "../../web/js/badges/activity.js";
 import { againstText, wonBackText } from "../../web/js/speed/chips.js";
 import { finding } from "../../web/js/compare/comparisons.js";
 import { reportParts } from "../../web/js/badges/results.js";
@@ -75,16 +75,11 @@ test("a badge says the headline, fallbacks, and what is true since the run", () 
   assert.deepEqual(colours, ["on", "active", "partly"], "green is what is faster for certain");
 });
 
-test("a compilation has a bar that moves, until it is ready", () => {
-  const progress = (phase) => compileActivity({ phase, headline: "", phrase: "" }).progress;
-  assert.deepEqual([progress("tracing"), progress("ready")], [null, undefined]);
-});
-
 test("a chip says no more than the runs before it prove", () => {
   const [steady, loaded, one] = [[0.3, 0.097], [0.368, 0.778], [0.305, null]].map(([seconds, within]) => ({ seconds, within }));
   assert.deepEqual(
     [[steady, 0.2], [steady, 0.295], [loaded, 0.3], [one, 0.2]].map(([off, seconds]) => againstText(off, seconds)),
-    ["1.50x against off", "0.92–1.12x against off", "too few runs to compare", "about 1.5x against off"],
+    ["1.50x against plain", "0.92–1.12x against plain", "too few runs to compare", "about 1.5x against plain"],
   );
   const wonBack = (off, seconds) => wonBackText(off, seconds, 35, 20).replace(/.*: /, "");
   const cases = [[steady, 0.2], [steady, 0.295], [loaded, 0.3], [one, 0.2], [null, 0.2], [steady, 0.4]];

@@ -3,7 +3,7 @@
 /** A headline as data, from `data` in core/phrases.py: a number, a text that stays as it is, or a template with its values. */
 type Phrase = string | number | { template: string; values: Record<string, Phrase> };
 
-/** Websocket event `paceline.activity`, from `announce` in optimizers/in_comfyui/run/reporting.py. */
+/** Websocket events `paceline.activity`, from `announce` in optimizers/in_comfyui/run/reporting.py, and `paceline.compile`. */
 interface ActivityPayload {
   /** Execution id. */
   node: string;
@@ -21,6 +21,8 @@ interface ActivityPayload {
   phrase: Phrase;
   /** Whether only a comparison tells if what is active makes anything faster. */
   neutral: boolean;
+  /** Whether something is compiled just now; left out where nothing is. */
+  busy?: boolean;
 }
 
 /** Answer of the route `/paceline/before`, from `before_payload` in service/before_run.py: what is known without a run. */
@@ -37,17 +39,6 @@ interface LoadingPayload {
   seconds: number;
   /** Why it was done again, and what helps; empty if it was not. */
   why: string;
-}
-
-/** Websocket event `paceline.compile`, from `NodeObserver.progress` in optimizers/in_comfyui/compilation/comfy_env.py. */
-interface CompilePayload {
-  /** Execution id. */
-  node: string;
-  prompt_id: string;
-  phase: string;
-  headline: string;
-  /** `headline` for other languages than English. */
-  phrase: Phrase;
 }
 
 /** Answer of the route `/paceline/run`, from `run_payload` in service/outcomes.py: of which workflow a prompt is. */
@@ -172,14 +163,4 @@ interface StepTime {
   seconds: number;
   /** Logarithms within which one more run would be; null where one run cannot tell. */
   within: number | null;
-}
-
-/** The answer to a run that has ended: whether it is slower than it was. */
-interface EndedRun {
-  slower: Told | null;
-}
-
-/** The answer of every route where something cannot be done. */
-interface Refusal {
-  error: string;
 }

@@ -11,13 +11,11 @@ type Timeline = import("./speed/timeline.js").Timeline;
 
 /** What a node did or does; without a phrase where the message is of an error. */
 interface Activity extends Omit<ActivityPayload, "node" | "prompt_id" | "phrase" | "neutral">, Partial<Pick<ActivityPayload, "phrase" | "neutral">> {
-  /** Share that is done, 0 to 1; null if that is not known. */
-  progress?: number | null;
   /** Keys of words that stand before the headline. */
   before?: string[];
 }
 
-/** What is known of a node of ours. */
+/** What is known of a node of ours, or of a sampler. */
 interface Entry {
   /** Execution id. */
   node: string;
@@ -31,6 +29,8 @@ interface Entry {
   stale?: boolean;
   /** What it is set to, if it is stale. */
   now?: string;
+  /** How fast the sampler is: what stands in it, and all that is known. */
+  chip?: { text: string; lines: string[] };
   /** What Compare Models last handed over. */
   comparison?: Comparison[];
   /** What Benchmark Sweep has measured. */
@@ -39,12 +39,7 @@ interface Entry {
   profile?: Profile;
   /** What Optimization Report last said. */
   report?: string;
-  /** What Optimize (Preset) last applied. */
-  steps?: Step[];
 }
-
-/** What the chips of samplers say, by execution id. */
-type Chips = Map<string, { workflow: string; text: string }>;
 
 /** The open workflow in the form in which ComfyUI runs it: nodes by execution id. */
 type Prompt = Record<string, { class_type: string; inputs: Record<string, unknown> }>;
@@ -75,8 +70,6 @@ interface Part {
   kind: string;
   /** Execution id. */
   node: string;
-  /** Of the node. */
-  type: string;
   start: number;
   end: number;
   /** Where each step ended. */

@@ -11,14 +11,14 @@ from functools import cache, partial
 
 from ...compilation.cache_folder import CacheFolder
 from ...compilation.compiler import Compiler
-from ...compilation.progress import Progress
-from ...core.phrases import data
-from ..run.reporting import send
+from ...compilation.progress import READY, Progress
+from ...core.activity import Summary
+from ..run.reporting import send, summary_payload
 from ..structure.protocols import ModelPatcher, NetworkPatcher
 from ..structure.user_folder import user_folder
 
 COMPILE_EVENT = "paceline.compile"
-"""Websocket event, sent about once a second while something is compiled."""
+"""Websocket event with `ActivityPayload` of web/js/payloads.d.ts, sent about once a second while something compiles."""
 
 
 class TooLong(RuntimeError):
@@ -49,8 +49,8 @@ def watch(node_id: str | None, progress: Progress | None) -> None:
         if time.monotonic() > _until:
             raise TooLong
         return
-    told = {"phase": progress.phase, "headline": progress.text, "phrase": data(progress.text)}
-    send(COMPILE_EVENT, node_id, told)
+    told = summary_payload(Summary("working", progress.text, details=(progress.phase,)), "Paceline")
+    send(COMPILE_EVENT, node_id, told | {"busy": progress.phase != READY})
 
 
 @cache

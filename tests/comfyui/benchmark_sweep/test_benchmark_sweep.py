@@ -93,7 +93,7 @@ def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweepin
     assert recipe["steps"] == [{"node": "PacelineApplyToMe", "inputs": expected}]
     with torch.inference_mode():
         optimized, _, report = node.execute(model=sweeping.model, preset="a study").result
-    assert report.startswith("a study: 1 of 1 steps applied. Chosen by Benchmark Sweep")
+    assert report.startswith("a study: 1 of 1 nodes applied. Chosen by Benchmark Sweep")
     assert optimized.get_attachment("paceline").find("token_merging") is not None
 
 

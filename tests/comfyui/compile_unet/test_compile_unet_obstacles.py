@@ -100,7 +100,8 @@ def test_progress_goes_to_the_node(small, compiled, page_server):
     model.get_attachment("paceline").find("compilation").node_id = "7"
     small.sample(model)
     assert told()[0]["node"] == "7"
-    assert told()[0]["headline"].startswith("compiling 0")
+    assert told()[0]["headline"].startswith("compiling 0") and told()[0]["state"] == "working"
+    assert [one["busy"] for one in told()] == [True] * (len(told()) - 1) + [False]
 
 
 def test_a_second_copy_for_dynamic_vram_is_loaded_once_and_said(small, compiled, small_baseline):

@@ -1,30 +1,12 @@
-// What a node did or does, and its words for the badge, the tooltip and the report.
+// What a node did or does, and its words for the badge and the report.
 
 import { said } from "./headlines.js";
 import { words, wordsOf } from "../frontend/language.js";
 
-const OURS = "Paceline";
-
-/** The last phase of a compilation: the run goes on with what was compiled. */
-const READY = "ready";
-
-/** @param {CompilePayload} payload */
-export function compileActivity({ phase, headline, phrase }) {
-  return {
-    state: "working",
-    title: OURS,
-    headline,
-    counts: {},
-    details: [phase],
-    phrase,
-    ...(phase !== READY && { progress: null }),
-  };
-}
-
 /** @param {string} message of an error, several lines */
 export function failure(message) {
   const [headline, ...details] = message.trim().split("\n");
-  return { state: "failed", title: OURS, headline, counts: {}, details };
+  return { state: "failed", title: "Paceline", headline, counts: {}, details };
 }
 
 /** Titles of nodes that change no model: for them the other states are only colours. */
@@ -68,25 +50,23 @@ export function shownActivity(entry, node) {
 /** States in which a node has said already what it did, or why it did nothing. */
 const DONE = ["active", "partly", "failed", "inactive"];
 
-/** Where the words before the headline are all there is to say. */
-const NOTHING = { headline: "", counts: {}, details: [] };
+/** @type {(title: string, state: string, word: string) => Activity} where a word is all there is to say */
+const only = (title, state, word) => ({ title, state, before: [word], headline: "", counts: {}, details: [] });
 
 /** @param {Activity} activity in a run that the user has cancelled */
 export function cancelled(activity) {
-  const done = DONE.includes(activity.state) ? activity : { ...NOTHING, title: activity.title };
-  return { ...done, state: "cancelled", before: ["cancelled"] };
+  const { title, state } = activity;
+  return DONE.includes(state) ? { ...activity, state: "cancelled", before: ["cancelled"] } : only(title, "cancelled", "cancelled");
 }
 
 /** @param {Activity} activity in a run that has failed at some node */
 export function notReached(activity) {
-  if (activity.state !== "waiting" && activity.state !== "working") return activity;
-  return { ...NOTHING, title: activity.title, state: "inactive", before: ["notReached"] };
+  return DONE.includes(activity.state) ? activity : only(activity.title, "inactive", "notReached");
 }
 
 /** @param {Activity} activity in a run whose end this page has not heard */
 export function lost(activity) {
-  if (activity.state !== "working") return activity;
-  return { ...NOTHING, title: activity.title, state: "failed", before: ["runLost"] };
+  return activity.state === "working" ? only(activity.title, "failed", "runLost") : activity;
 }
 
 /**

@@ -14,15 +14,12 @@ export function showsBadges() {
   return app.extensionManager.setting.get(BADGES_SETTING) !== false;
 }
 
-/**
- * @param {ActivityStore} store
- * @param {Timeline} timeline
- */
-export function createBadges(store, timeline) {
+/** @param {ActivityStore} store */
+export function createBadges(store) {
   return new Shown(store, {
     widget: "$$paceline-badge",
     size: { margin: 4, getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT },
     pick: (entry) => (entry.activity && showsBadges() ? entry : undefined),
-    create: () => new Badge(() => openReport(store, timeline)),
+    create: () => new Badge(() => openReport(store)),
   });
 }

@@ -1,6 +1,6 @@
 // ComfyUI's websocket messages, turned into entries of the store.
 
-import { cancelled, compileActivity, failure, lost, notReached } from "./activity.js";
+import { cancelled, failure, lost, notReached } from "./activity.js";
 import { api, onMessage as on } from "../frontend/comfy.js";
 import { isOurType, openWorkflow, savedWorkflow } from "../frontend/graph.js";
 import { askForRun, failureOf } from "../frontend/server.js";
@@ -31,9 +31,9 @@ function newRun(promptId, store) {
  * @returns {Omit<Entry, "node"> | null} what of it is shown; null if nothing is
  */
 function newsOf(output) {
-  const { paceline_comparison: comparison, paceline_report, paceline_steps: steps, paceline_sweep, paceline_profile } = output ?? {};
+  const { paceline_comparison: comparison, paceline_report, paceline_sweep, paceline_profile } = output ?? {};
   const [report, sweep, profile] = [paceline_report?.[0], paceline_sweep?.[0], paceline_profile?.[0]];
-  const news = { comparison, report, steps, sweep, profile };
+  const news = { comparison, report, sweep, profile };
   return Object.values(news).some(Boolean) ? news : null;
 }
 
@@ -57,8 +57,7 @@ export function listen(store) {
   /**
    * Do something about the run that a message is about, once its workflow is known. Messages about any other run than
    * the one that goes on are late, or not for this page.
-   * @param {string} promptId
-   * @param {(workflow: string, run: Run) => void} action
+   * @type {(promptId: string, action: (workflow: string, run: Run) => void) => void}
    */
   const later = (promptId, action) => {
     run ??= newRun(promptId, store); // the page was loaded during the run
@@ -66,21 +65,14 @@ export function listen(store) {
     if (current.promptId !== promptId || current.over) return;
     queue = queue.then(async () => action(await current.workflow, current));
   };
-  /**
-   * @param {string} promptId
-   * @param {string} node execution id
-   * @param {Omit<Entry, "node">} news
-   */
+  /** @type {(promptId: string, node: string, news: Omit<Entry, "node">) => void} */
   const update = (promptId, node, news) => {
     later(promptId, (workflow, current) => {
       current.participants.add(node);
       store.update(workflow, node, news);
     });
   };
-  /**
-   * @param {string} promptId
-   * @param {(workflow: string, run: Run) => void} action
-   */
+  /** @type {typeof later} at the end of the run */
   const end = (promptId, action) => {
     later(promptId, (workflow, current) => {
       action(workflow, current);
@@ -101,12 +93,9 @@ export function listen(store) {
     if (node != null && run) later(run.promptId, (_, { participants }) => participants.add(String(node)));
   });
   // Of run/reporting.py and compilation/comfy_env.py in optimizers/in_comfyui, and of Benchmark Sweep.
-  on("paceline.activity", (/** @type {ActivityPayload} */ { node, prompt_id, ...activity }) => {
-    update(prompt_id, node, { activity });
-  });
-  on("paceline.compile", (/** @type {CompilePayload} */ payload) => {
-    update(payload.prompt_id, payload.node, { activity: compileActivity(payload) });
-  });
+  for (const event of ["paceline.activity", "paceline.compile"]) {
+    on(event, (/** @type {ActivityPayload} */ { node, prompt_id, ...activity }) => update(prompt_id, node, { activity }));
+  }
   on("paceline.sweep", (/** @type {SweepPayload} */ { node, prompt_id, sweep }) => {
     update(prompt_id, node, { sweep });
   });

@@ -3,7 +3,7 @@
 // It is a DOM widget, because that is what both renderers of the frontend show (the list `node.badges` is copied by the
 // Vue renderer when the node is made, and has no details on hover in either). It is never saved.
 
-import { addElement, app, hasElement, removeElement } from "../frontend/comfy.js";
+import { addElement, app, removeElement } from "../frontend/comfy.js";
 import { findNode, openWorkflow } from "../frontend/graph.js";
 import { languageChanges } from "../frontend/language.js";
 
@@ -14,7 +14,6 @@ import { languageChanges } from "../frontend/language.js";
  * @property {HTMLElement} element
  * @property {(value: Value, node: LGraphNode) => void} show called with each new value, and in another language
  * @property {(node: LGraphNode) => void} [added] called when it stands in the node
- * @property {() => void} [removed] called when it does not stand there any more
  */
 
 /**
@@ -24,6 +23,7 @@ import { languageChanges } from "../frontend/language.js";
  * @property {Parameters<typeof addElement>[3]} size of the widget
  * @property {(entry: Entry) => Value | undefined} pick what of an entry is shown, if anything
  * @property {() => View<Value>} create
+ * @property {typeof findNode} [find] by execution id, if not a node of ours
  */
 
 /** @template Value */
@@ -33,6 +33,7 @@ export class Shown {
   /** @type {WeakMap<LGraphNode, Value>} what they show */
   #values = new WeakMap();
   #started = false;
+  #find;
 
   /**
    * @param {ActivityStore} store
@@ -41,6 +42,7 @@ export class Shown {
   constructor(store, kind) {
     this.store = store;
     this.kind = kind;
+    this.#find = kind.find ?? findNode;
   }
 
   /** Begin, once the frontend has a graph and the settings have their values. */
@@ -60,7 +62,7 @@ export class Shown {
     for (const executionId of nodes) {
       const entry = this.store.entry(openWorkflow(), executionId);
       const value = entry && this.kind.pick(entry);
-      const node = value && findNode(executionId);
+      const node = value && this.#find(executionId);
       if (value && node) this.#show(node, value);
     }
   }
@@ -73,15 +75,14 @@ export class Shown {
     for (const entry of this.store.entries(openWorkflow())) {
       const value = this.kind.pick(entry);
       // A node inside of a subgraph that is used twice has two execution ids: it shows what it did last.
-      const node = value && findNode(entry.node);
+      const node = value && this.#find(entry.node);
       if (value && node) wanted.set(node, value);
     }
-    for (const [node, view] of this.#views) {
+    for (const node of this.#views.keys()) {
       if (wanted.has(node)) continue;
       this.#views.delete(node);
       this.#values.delete(node);
       removeElement(node, this.kind.widget);
-      view.removed?.();
       redraw();
     }
     for (const [node, value] of wanted) this.#show(node, value);
@@ -101,7 +102,8 @@ export class Shown {
   /** @param {LGraphNode} node */
   #viewOf(node) {
     const existing = this.#views.get(node);
-    if (existing && hasElement(node, this.kind.widget)) return existing;
+    // Moving a node into a subgraph takes its elements away.
+    if (existing && node.widgets?.some(({ name }) => name === this.kind.widget)) return existing;
     const view = existing ?? this.kind.create();
     this.#views.set(node, view);
     addElement(node, this.kind.widget, view.element, this.kind.size);

@@ -4,8 +4,8 @@
 import { signOf } from "./badge.js";
 import { badgeText, colourOf, shownActivity, stateText } from "./activity.js";
 import { showsBadges } from "./badges.js";
-import { app, drawOnTop } from "../frontend/comfy.js";
-import { inside, isOurType, openWorkflow, ourNodes, prefixOf } from "../frontend/graph.js";
+import { app } from "../frontend/comfy.js";
+import { inside, isOurType, nodeAt, openWorkflow, ourNodes, prefixOf } from "../frontend/graph.js";
 
 /** Below this zoom the canvas renderer shows no elements inside of nodes; Nodes 2.0 always does. */
 const SMALL = 0.6;
@@ -17,28 +17,27 @@ const HEIGHT = 18;
 /** From what a user should see first to what is as it should be. */
 const ORDER = ["failed", "working", "partly", "cancelled", "stale", "waiting", "inactive", "active"];
 
-/** @typedef {[LGraphNode, {state: string, text: string}, number]} Pill a node, what is drawn above it, and in which row */
+/** @typedef {{node: LGraphNode, state: string, text: string, row: number}} Pill what is drawn above a node's title, in which row from 0 */
 
 /**
  * Draw with the canvas, after all nodes.
  * @param {ActivityStore} store
- * @param {Chips} chips
  */
-export function drawOverlay(store, chips) {
+export function drawOverlay(store) {
   const { canvas } = app;
-  drawOnTop((context) => {
-    if (!showsBadges()) return;
-    for (const [node, pill, row] of pills(store, chips)) draw(context, node, pill, canvas.ds.scale, row);
-  });
+  const before = canvas.onDrawForeground;
+  canvas.onDrawForeground = function (context, area) {
+    before?.call(this, context, area);
+    for (const pill of showsBadges() ? pills(store) : []) draw(context, pill, canvas.ds.scale);
+  };
   store.addEventListener("change", () => canvas.setDirty(true, false));
 }
 
 /**
  * @param {ActivityStore} store
- * @param {Chips} chips
  * @returns {Pill[]} what is drawn now
  */
-function pills(store, chips) {
+function pills(store) {
   const { canvas } = app;
   const { graph } = canvas;
   const prefix = graph ? prefixOf(graph) : undefined;
@@ -52,14 +51,14 @@ function pills(store, chips) {
     const state = ORDER.find((name) => shown.some((activity) => activity.state === name)) ?? shown[0].state;
     const text = shown.length === 1 ? badgeText(shown[0]) : counted(shown);
     const colour = shown.every((activity) => colourOf(activity) === "on") ? "on" : state;
-    return [/** @type {Pill} */ ([node, { state: colour, text }, 0])];
+    return [{ node, state: colour, text, row: 0 }];
   });
-  const ofSamplers = [...chips].flatMap(([id, { workflow, text }]) => {
-    if (workflow !== openWorkflow() || !id.startsWith(prefix)) return [];
+  const ofSamplers = store.entries(openWorkflow()).flatMap(({ node: id, chip }) => {
+    if (!chip || !id.startsWith(prefix)) return [];
     const [first, ...rest] = id.slice(prefix.length).split(":");
-    const node = graph.nodes.find((candidate) => String(candidate.id) === first);
+    const node = nodeAt(prefix + first);
     // Above the badge of a subgraph node, which stands in the row below.
-    return node && (rest.length || far) ? [/** @type {Pill} */ ([node, { state: "", text }, Math.min(1, rest.length)])] : [];
+    return node && (rest.length || far) ? [{ node, state: "", text: chip.text, row: Math.min(1, rest.length) }] : [];
   });
   return [...badges, ...ofSamplers];
 }
@@ -75,12 +74,10 @@ function counted(activities) {
 
 /**
  * @param {CanvasRenderingContext2D} context in the graph's coordinates
- * @param {LGraphNode} node
- * @param {{state: string, text: string}} pill
+ * @param {Pill} pill
  * @param {number} scale
- * @param {number} row above the title, from 0
  */
-function draw(context, node, { state, text }, scale, row) {
+function draw(context, { node, state, text, row }, scale) {
   const style = getComputedStyle(document.documentElement);
   const named = state === "on" ? "text" : ["active", "partly", "working", "failed"].includes(state) ? state : "inactive";
   const height = HEIGHT / scale;

@@ -28,24 +28,19 @@ function reportRows(store) {
 }
 
 /**
- * @param {Timeline} timeline
+ * @param {ActivityStore} store
  * @returns {Row[]} how fast each sampler of the open workflow was in its last run
  */
-function speedRows(timeline) {
-  const run = timeline.runs.findLast(({ workflow, parts }) => workflow === openWorkflow() && parts.some(({ chip }) => chip));
-  return (run?.parts ?? []).flatMap(({ node: id, chip, wonBack }) => {
-    const node = chip ? nodeAt(id) : undefined;
-    const lines = [chip, wonBack].flatMap((line) => line || []);
-    return node && chip ? [{ title: `${node.getTitle()} (#${id})`, state: "", colour: "", said: "", lines }] : [];
+function speedRows(store) {
+  return store.entries(openWorkflow()).flatMap(({ node: id, chip }) => {
+    const node = chip && nodeAt(id);
+    return node ? [{ title: `${node.getTitle()} (#${id})`, state: "", colour: "", said: "", lines: chip.lines }] : [];
   });
 }
 
-/**
- * @param {ActivityStore} store
- * @param {Timeline} timeline
- */
-export function openReport(store, timeline) {
-  const rows = [...speedRows(timeline), ...reportRows(store)];
+/** @param {ActivityStore} store */
+export function openReport(store) {
+  const rows = [...speedRows(store), ...reportRows(store)];
   const list = createElement("dl");
   for (const row of rows) {
     list.append(createElement("dt", {}, row.title));
@@ -67,18 +62,4 @@ export function openReport(store, timeline) {
   close.autofocus = true;
   const content = rows.length ? list : createElement("p", {}, words("reportEmpty"));
   const dialog = showDialog(words("reportTitle"), content, [copy, close]);
-}
-
-/**
- * @param {ActivityStore} store
- * @param {Timeline} timeline
- * @returns {Command}
- */
-export function createReportCommand(store, timeline) {
-  return {
-    id: "Paceline.Report",
-    label: "Paceline: report",
-    icon: "pi pi-gauge",
-    function: () => openReport(store, timeline),
-  };
 }

@@ -3,21 +3,12 @@
 import { makeRoom } from "../frontend/comfy.js";
 import { comparisonParts } from "../compare/comparisons.js";
 import { createBox, createElement } from "../frontend/elements.js";
-import { comfyClassOf } from "../frontend/graph.js";
 import { profileParts } from "../speed/speed_bars.js";
 import { Shown } from "./in_nodes.js";
 import { sweepParts } from "../compare/sweeps.js";
 import { words } from "../frontend/language.js";
 
 const MIN_WIDTH = 420;
-
-/**
- * @param {LGraphNode} node
- * @returns {boolean} whether its output pictures are in what it shows
- */
-export function showsOwnPictures(node) {
-  return comfyClassOf(node) === "PacelineCompareModels";
-}
 
 /**
  * @template Value

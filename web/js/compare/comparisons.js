@@ -1,7 +1,7 @@
 // What Compare Models shows in the node: two pictures, what was found, every round, and the numbers behind it.
 
 import { app, attempt } from "../frontend/comfy.js";
-import { createBox, createButton, createChoice, createElement, createIconButton } from "../frontend/elements.js";
+import { createBox, createButton, createChoice, createElement } from "../frontend/elements.js";
 import { modeButtons, openLightbox } from "./lightbox.js";
 import { createRounds, sideWords } from "./rounds.js";
 import { address } from "../frontend/server.js";
@@ -45,9 +45,9 @@ export function comparisonParts(comparisons, node) {
     players.replaceChildren(...createPlayers(shown));
     rest.replaceChildren(createRounds(shown), createDetails(shown));
   };
-  const whole = createIconButton("expand", words("fullscreen"), () => {
-    openLightbox(pairOf(place, side), viewer.mode, finding(place.comparison).headline);
-  });
+  const whole = createButton("", () => openLightbox(pairOf(place, side), viewer.mode, finding(place.comparison).headline));
+  whole.append(createElement("i", { className: "pi pi-expand" }));
+  whole.ariaLabel = whole.title = words("fullscreen");
   const bar = createBox(
     "paceline-toolbar",
     modeButtons(viewer, ["slider", "heat", "blink"]),
@@ -190,16 +190,16 @@ function createPager(places, at, show) {
  * @returns {HTMLElement} the numbers behind the verdict
  */
 function createDetails({ difference, late_levels, fewer_steps, noise_floor, lines }) {
-  /** @type {Record<string, Distance>} */
-  const distances = { optimized: difference };
-  if (late_levels) distances.late_levels = late_levels.difference;
-  if (fewer_steps) distances.fewer_steps = fewer_steps.difference;
-  Object.assign(distances, noise_floor);
+  /** @type {Record<string, Distance | undefined>} */
+  const distances = { optimized: difference, late_levels: late_levels?.difference, fewer_steps: fewer_steps?.difference, ...noise_floor };
+  const digits = (/** @type {number | null} */ value, /** @type {number} */ places) => (value === null ? "–" : number(value, `.${places}f`));
   const heads = ["", "RMSE", "PSNR (dB)", "SSIM"].map((name) => createElement("th", { textContent: name, scope: "col" }));
-  const rows = Object.entries(distances).map(([name, { rmse, psnr, ssim }]) => {
+  const rows = Object.entries(distances).flatMap(([name, distance]) => {
+    if (!distance) return [];
+    const { rmse, psnr, ssim } = distance;
     const head = createElement("th", { textContent: capitalised(sideWords(name)), scope: "row" });
     const values = [digits(rmse, 4), psnr === null ? "∞" : digits(psnr, 1), digits(ssim, 4)];
-    return createElement("tr", {}, head, ...values.map((value) => createElement("td", {}, value)));
+    return [createElement("tr", {}, head, ...values.map((value) => createElement("td", {}, value)))];
   });
   const caption = createElement("caption", {}, words("difference"));
   const header = createElement("thead", {}, createElement("tr", {}, ...heads));
@@ -215,12 +215,4 @@ function createDetails({ difference, late_levels, fewer_steps, noise_floor, line
  */
 function capitalised(text) {
   return /^\p{Ll}+[\s:,]/u.test(`${text} `) ? text[0].toUpperCase() + text.slice(1) : text;
-}
-
-/**
- * @param {number | null} value
- * @param {number} places
- */
-function digits(value, places) {
-  return value === null ? "–" : number(value, `.${places}f`);
 }

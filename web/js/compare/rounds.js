@@ -4,16 +4,6 @@ import { createBox, createElement } from "../frontend/elements.js";
 import { number } from "../badges/headlines.js";
 import { words, wordsOf } from "../frontend/language.js";
 
-/**
- * @typedef {object} Row
- * @property {string} label
- * @property {number[]} values one for each round
- * @property {number} middle the median
- * @property {string} text of the median
- * @property {[number, number] | null} [interval]
- * @property {number} [line] a value that is marked
- */
-
 /** @param {Comparison} comparison */
 export function createRounds({ seconds, speedup, speedup_low, speedup_high, speedup_of }) {
   const { baseline, ...others } = seconds;
@@ -36,19 +26,15 @@ export function createRounds({ seconds, speedup, speedup_low, speedup_high, spee
 }
 
 /**
- * @param {Row} row
+ * @param {{label: string, values: number[], middle: number, text: string, interval?: [number, number] | null, line?: number}} row
+ *   the values of all rounds with their median, and a value that is marked
  * @param {number} low left end of the scale
  * @param {number} high right end
  */
 function row({ label, values, middle, text, interval, line }, low, high) {
   const track = createElement("div", { className: "paceline-rounds-track", role: "img" });
-  /** @param {number} value */
-  const place = (value) => `${(100 * (value - low)) / (high - low)}%`;
-  /**
-   * @param {string} name
-   * @param {number} from
-   * @param {number} [to]
-   */
+  const place = (/** @type {number} */ value) => `${(100 * (value - low)) / (high - low)}%`;
+  /** @type {(name: string, from: number, to?: number) => void} */
   const mark = (name, from, to) => {
     const found = createElement("span", { className: `paceline-rounds-${name}` });
     found.style.insetInlineStart = place(from);

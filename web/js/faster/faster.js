@@ -5,7 +5,7 @@ import { createBox, createButton, createElement, showDialog } from "../frontend/
 import { asOneStep, bypassedNodes, openPrompt, openWorkflow, savedWorkflow } from "../frontend/graph.js";
 import { insertOn } from "./insert.js";
 import { createOffer, createPictureTime, proofCount } from "./findings.js";
-import { createLevers, createPair, lastPicture, outerNames } from "./levers.js";
+import { createLevers, createPair, lastPicture, outerNames, secondsOfBoth } from "./levers.js";
 import { bringIntoView } from "./free_place.js";
 import { expectOf } from "./expected.js";
 import { runPrompt } from "./run_prompt.js";
@@ -39,6 +39,9 @@ export async function makeFaster(timeline) {
   opened = false;
 }
 
+/** @param {Told[]} told */
+const linesOf = (told) => told.map((line) => createElement("li", {}, said(line)));
+
 /** @param {Timeline} timeline */
 async function open(timeline) {
   const workflow = openWorkflow();
@@ -52,9 +55,8 @@ async function open(timeline) {
   if (openWorkflow() !== workflow) return; // the answer is about another one
   let stop = new AbortController();
   let closed = false;
-  /** @type {TimedRun | undefined} the run that was watched */
-  let watched;
-  /** The last picture with nothing switched on to look. */
+  /** The last run with nothing switched on to look, and its picture. */
+  let watched = timeline.runs.findLast((run) => run.workflow === workflow && run.over);
   let plain = lastPicture();
   let asking = false;
 
@@ -107,17 +109,15 @@ async function open(timeline) {
   /** Show what is known. */
   function show() {
     const why = state.why_not.text ? [state.why_not] : [];
-    const lines = [...why, ...state.lines].map((line) => createElement("li", {}, said(line)));
-    const memory = state.phase === "look" && !why.length ? [createElement("li", {}, createElement("small", {}, words("fasterKeeps")))] : [];
-    list.replaceChildren(...lines, ...memory);
+    list.replaceChildren(...linesOf([...why, ...state.lines]));
+    if (state.phase === "look" && !why.length) list.append(createElement("li", {}, createElement("small", {}, words("fasterKeeps"))));
     time.replaceChildren(...(state.time ? [createPictureTime(state.time)] : []));
     own.replaceChildren(...createLevers(state.levers, look));
     run.disabled = why.length > 0;
     if (run.disabled && !group.disabled) cancel.focus(); // keys go nowhere from a button that is disabled
     if (!group.disabled) return;
-    text.hidden = bar.hidden = true;
+    showOffer();
     const { offer } = state;
-    box.replaceChildren(...(offer ? [createOffer(offer)] : []));
     const close = createButton(words("close"), () => dialog.close());
     const keep = createButton(words("keep"), () => insert());
     const advised = offer && !offer.beyond ? keep : close; // not what a proof has shown to be farther than allowed
@@ -126,6 +126,12 @@ async function open(timeline) {
     prove.textContent = words("fasterProve").replace("%s", seconds.map((each) => number(each, ".2g")).join("–"));
     buttons.replaceChildren(close, ...(seconds.length ? [prove] : []), ...(offer ? [keep] : []));
     advised.focus();
+  }
+
+  /** In the place of what runs. */
+  function showOffer() {
+    text.hidden = bar.hidden = true;
+    box.replaceChildren(...(state.offer ? [createOffer(state.offer)] : []));
   }
 
   /**
@@ -139,21 +145,18 @@ async function open(timeline) {
     const shown = [...buttons.children];
     const done = () => {
       buttons.replaceChildren(...shown);
-      text.hidden = bar.hidden = true;
-      box.replaceChildren(...(state.offer ? [createOffer(state.offer)] : []));
+      showOffer();
     };
-    const before = { picture: plain, seconds: state.time?.parts.reduce((sum, { seconds }) => sum + seconds, 0) };
     /** @type {SavedImage | undefined} */
     let picture;
     const pick = (/** @type {NodeOutput & {images?: SavedImage[]}} */ { images }) => ((picture = images?.at(-1) ?? picture), true);
-    let began = 0;
     turn();
     try {
-      const begins = waits("leverRuns", () => (began = performance.now()));
-      await runPrompt(await openPrompt(), pick, (share) => (bar.value = share), stop.signal, savedWorkflow(), begins);
-      const seconds = (performance.now() - began) / 1000;
+      const begins = waits("leverRuns");
+      await runPrompt(await openPrompt(), pick, { progress: (share) => (bar.value = share), cancelled: stop.signal, workflow: savedWorkflow(), begins });
+      const [before, after] = secondsOfBoth(watched, timeline.runs.at(-1));
       done();
-      box.replaceChildren(createPair(before, { picture, seconds }));
+      box.replaceChildren(createPair({ picture: plain, seconds: before }, { picture, seconds: after }));
       const keep = createButton(words("keep"), () => dialog.close());
       keep.classList.add("paceline-primary");
       const undo = () => {
@@ -174,10 +177,9 @@ async function open(timeline) {
   /**
    * Show that something runs, until its end or a stop.
    * @param {string} doing key of what is said from its beginning on
-   * @param {() => void} [began]
    * @returns {() => void} to be called when what was sent leaves the queue
    */
-  function waits(doing, began = () => {}) {
+  function waits(doing) {
     stop = new AbortController();
     text.hidden = bar.hidden = false;
     text.textContent = words("fasterWaits");
@@ -185,7 +187,6 @@ async function open(timeline) {
     box.replaceChildren();
     buttons.replaceChildren(createButton(words("stop"), () => stop.abort()));
     return () => {
-      began();
       text.textContent = words(/** @type {any} */ (doing));
     };
   }
@@ -231,7 +232,7 @@ async function open(timeline) {
    * @returns {Promise<Record<string, unknown>>} the next question
    */
   async function answered({ phase, prompt: sent, job: id, lines, time: known, offer }) {
-    list.replaceChildren(...lines.map((line) => createElement("li", {}, said(line))));
+    list.replaceChildren(...linesOf(lines));
     if (known) time.replaceChildren(createPictureTime(known));
     const begins = waits(DOING[/** @type {keyof typeof DOING} */ (phase)]);
     const next = { do: "next", job: id };
@@ -244,7 +245,8 @@ async function open(timeline) {
     };
     const watching = phase === "run";
     try {
-      const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, tell, stop.signal, watching ? savedWorkflow() : undefined, begins);
+      const workflow = watching ? savedWorkflow() : undefined;
+      const promptId = await runPrompt(/** @type {Prompt} */ (sent), null, { progress: tell, cancelled: stop.signal, workflow, begins });
       if (!watching) return next;
       plain = lastPicture();
       watched = timeline.runs.find((one) => one.promptId === promptId);

@@ -19,10 +19,7 @@ export function layInRow(graph, nodes, [right, top]) {
   const width = nodes.reduce((sum, node) => sum + node.size[0] + GAP, -GAP);
   const height = Math.max(...nodes.map((node) => node.size[1])) + BELOW;
   const others = graph.nodes.filter((node) => !nodes.includes(node)).map(({ pos, size }) => [...pos, ...size]);
-  /**
-   * @param {number} x
-   * @param {number} y
-   */
+  /** @type {(x: number, y: number) => boolean} */
   const isFree = (x, y) =>
     others.every(
       ([left, upper, w, h]) =>

@@ -82,6 +82,26 @@ export function lastPicture() {
   return Object.values(outputs).flatMap(({ images }) => images ?? []).at(-1);
 }
 
+/** Share of a run that may be new in it, where it is compared with the run before. */
+const NEW = 0.1;
+
+/**
+ * Compare two runs by what ran in the second: ComfyUI keeps the results of nodes that nothing has changed for. Files are
+ * read once, so that does not count.
+ * @param {TimedRun | undefined} before
+ * @param {TimedRun | undefined} after
+ * @returns {number[]} seconds of each; none where much of the second did not run in the first
+ */
+export function secondsOfBoth(before, after) {
+  const [first, second] = [before, after].map((run) => run?.parts.filter(({ kind }) => kind !== "loading") ?? []);
+  const secondsIn = (/** @type {Part[]} */ parts, /** @type {Part[]} */ others) => {
+    const nodes = new Set(others.map(({ node }) => node));
+    return parts.filter(({ node }) => nodes.has(node)).reduce((sum, { start, end }) => sum + end - start, 0);
+  };
+  const all = secondsIn(second, second);
+  return all && secondsIn(second, first) >= (1 - NEW) * all ? [secondsIn(first, second), all] : [];
+}
+
 /**
  * @param {Drawn} before
  * @param {Drawn} after
@@ -89,7 +109,7 @@ export function lastPicture() {
  */
 export function createPair(before, after) {
   const side = (/** @type {string} */ title, /** @type {Drawn} */ { picture, seconds }) => {
-    const label = seconds === undefined ? title : `${title}: ${number(seconds, ".3g")} s`;
+    const label = seconds === undefined ? title : `${title}: ${words("leverSeconds").replace("%s", number(seconds, ".3g"))}`;
     const image = picture ? [createElement("img", { src: address(picture), alt: title })] : [];
     return createElement("figure", {}, ...image, createElement("figcaption", {}, label));
   };

@@ -11,26 +11,25 @@ export const NO_RUN = "paceline_trial";
  * @template Shown
  * @param {Prompt} prompt
  * @param {((output: NodeOutput) => Shown | undefined) | null} pick what is wanted, of what a node shows; null where only the end is
- * @param {(share: number, node: string) => void} [progress]
- * @param {AbortSignal} [cancelled] stops this prompt and no other: somebody else's may run on the same server
- * @param {SavedWorkflow} [workflow] that the prompt is a run of
- * @param {() => void} [begins] told when it leaves the queue
+ * @param {object} [how]
+ * @param {(share: number, node: string) => void} [how.progress]
+ * @param {AbortSignal} [how.cancelled] stops this prompt and no other: somebody else's may run on the same server
+ * @param {SavedWorkflow} [how.workflow] that the prompt is a run of
+ * @param {() => void} [how.begins] told when it leaves the queue
+ * @param {string[]} [how.only] the nodes that are wanted, with what they need, if not all
  * @returns {Promise<Shown | string>} the last that was shown; without pick the id of the prompt
  * @throws {Error} if it fails; an AbortError if somebody stops it
  */
-export async function runPrompt(prompt, pick, progress = () => {}, cancelled = undefined, workflow = undefined, begins = () => {}) {
+export async function runPrompt(prompt, pick, { progress = () => {}, cancelled, workflow, begins = () => {}, only } = {}) {
   cancelled?.throwIfAborted();
   return new Promise((resolve, reject) => {
     const stop = new AbortController();
     // Its messages can be quicker than the answer that says which prompt it is: they wait for that.
     const extra = workflow && { extra_data: { extra_pnginfo: { workflow } } };
-    const asked = ask("/prompt", { client_id: api.clientId, prompt, ...extra });
+    const asked = ask("/prompt", { client_id: api.clientId, prompt, partial_execution_targets: only, ...extra });
     /** @type {Shown | undefined} */
     let shown;
-    /**
-     * @param {string} type
-     * @param {(detail: any) => void} handler
-     */
+    /** @type {(type: string, handler: (detail: any) => void) => void} */
     const on = (type, handler) => {
       const listener = async (/** @type {any} */ detail) => {
         const { prompt_id } = await asked.catch(() => ({}));

@@ -9,34 +9,20 @@ import { words } from "./language.js";
 /** Served by service/routes.py. */
 const ROUTE = "/paceline/cache";
 
-/**
- * @param {number} bytes
- * @returns {string} e.g. "12.3 MB"
- */
-function sizeText(bytes) {
-  if (bytes <= 0) return words("cacheEmpty");
-  const units = ["B", "kB", "MB", "GB"];
-  const power = Math.min(Math.floor(Math.log10(bytes) / 3), units.length - 1);
-  return `${number(bytes / 1000 ** power, power ? ".1f" : ".0f")} ${units[power]}`;
-}
-
 /** @returns {HTMLElement} the setting's control */
 export function renderCache() {
   const size = createElement("output", { ariaLive: "polite", textContent: "…" });
   const folder = createElement("code");
-  const clear = createButton(words("cacheClear"), async () => {
-    clear.disabled = true;
-    const cleared = await attempt(async () => {
-      show(await ask(ROUTE, undefined, "DELETE"));
-      tell("success", words("cacheCleared"));
-    });
-    if (!cleared) clear.disabled = false;
-  });
+  const remove = async () => {
+    show(await ask(ROUTE, undefined, "DELETE"));
+    tell("success", words("cacheCleared"));
+  };
+  const clear = createButton(words("cacheClear"), () => void attempt(remove));
   clear.disabled = true;
 
   /** @param {CodeCache} cache */
   function show({ bytes, path }) {
-    size.textContent = sizeText(bytes);
+    size.textContent = bytes > 0 ? `${number(bytes / 1e6, ".1f")} MB` : words("cacheEmpty");
     folder.textContent = path;
     clear.disabled = bytes <= 0;
   }

@@ -29,34 +29,18 @@ export function tell(severity, summary) {
 /**
  * Do what can fail, and say so where it does.
  * @param {() => unknown} action
- * @returns {Promise<boolean>} whether it was done
  */
 export async function attempt(action) {
   try {
     await action();
-    return true;
   } catch (error) {
     tell("error", messageOf(error));
-    return false;
   }
 }
 
 /** @param {unknown} error that was caught */
 export function messageOf(error) {
   return String(/** @type {Error} */ (error).message);
-}
-
-/**
- * Draw on the canvas after all nodes, where badges are shown.
- * @param {(context: CanvasRenderingContext2D) => void} draw
- */
-export function drawOnTop(draw) {
-  const { canvas } = app;
-  const before = canvas.onDrawForeground;
-  canvas.onDrawForeground = function (context, area) {
-    before?.call(this, context, area);
-    draw(context);
-  };
 }
 
 /**
@@ -160,15 +144,6 @@ export function hidePictures(node) {
   const own = /** @type {{hideOutputImages?: boolean, onDrawBackground?: () => void}} */ (/** @type {unknown} */ (node));
   own.hideOutputImages = true; // Nodes 2.0
   own.onDrawBackground = () => {}; // the canvas renderer adds its preview there
-}
-
-/**
- * @param {LGraphNode} node
- * @param {string} name
- * @returns {boolean} whether the node still has it: moving a node into a subgraph takes it away
- */
-export function hasElement(node, name) {
-  return node.widgets?.some((widget) => widget.name === name) ?? false;
 }
 
 /**

@@ -41,18 +41,6 @@ export function createButton(label, onClick) {
 }
 
 /**
- * @param {string} icon of the frontend's own, without "pi-"
- * @param {string} label what it says to the pointer and to a screen reader
- * @param {() => void} onClick
- */
-export function createIconButton(icon, label, onClick) {
-  const button = createButton("", onClick);
-  button.ariaLabel = button.title = label;
-  button.append(createElement("i", { className: `pi pi-${icon}` }));
-  return button;
-}
-
-/**
  * @param {[string, string][]} choices what they are, and what they are called
  * @param {string} chosen
  * @param {(name: string) => void} choose

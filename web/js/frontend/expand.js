@@ -1,7 +1,7 @@
 // "Turn into single nodes" in the context menu of Optimize (Preset): the nodes that it applies, in its place.
 
 import { app, attempt, createNode } from "./comfy.js";
-import { asOneStep, executionIdOf, isOpen, openPrompt, openWorkflow, withSources } from "./graph.js";
+import { asOneStep, executionIdOf, openPrompt } from "./graph.js";
 import { lead, makeNode, outputOf } from "../faster/insert.js";
 import { layInRow } from "../faster/free_place.js";
 import { NO_RUN, runPrompt } from "../faster/run_prompt.js";
@@ -16,70 +16,18 @@ const ALWAYS = 0;
 
 /**
  * @param {LGraphNode} node
- * @param {ActivityStore} store
  * @returns {MenuItems}
  */
-export function expandMenuItems(node, store) {
+export function expandMenuItems(node) {
   if (node.type !== TYPE) return [];
-  const disabled = !canExpand(node, store);
-  const callback = () => void expandAs(node, store);
-  return [{ content: words(disabled ? "expandAfterRun" : "expand"), disabled, callback }];
+  const disabled = node.mode !== ALWAYS; // what does not run cannot be asked
+  return [{ content: words("expand"), disabled, callback: () => void attempt(() => askAndExpand(node)) }];
 }
 
-/**
- * @param {ActivityStore} store
- * @returns {Command} for the nodes that are selected
- */
-export function createExpandCommand(store) {
-  return {
-    id: "Paceline.Expand",
-    label: "Paceline: turn into single nodes",
-    icon: "pi pi-sitemap",
-    function: async () => {
-      const selected = /** @type {Iterable<LGraphNode>} */ (/** @type {unknown} */ (app.canvas.selectedItems));
-      for (const node of [...selected].filter(({ type }) => type === TYPE)) await expandAs(node, store);
-    },
-  };
-}
-
-/**
- * @param {unknown} selected
- * @returns {string[]} the command, in the toolbar above a selected node
- */
-export function expandToolbox(selected) {
-  return /** @type {LGraphNode} */ (selected).type === TYPE ? ["Paceline.Expand"] : [];
-}
-
-/**
- * @param {LGraphNode} node
- * @param {ActivityStore} store
- * @returns {Step[]} what it has applied with its settings of now; none before a run
- */
-function knownSteps(node, store) {
-  const entry = store.entry(openWorkflow(), executionIdOf(node) ?? "");
-  return (!entry?.stale && entry?.steps) || [];
-}
-
-/**
- * @param {LGraphNode} node
- * @param {ActivityStore} store
- * @returns {boolean} a node that is bypassed can only say what it has applied before
- */
-function canExpand(node, store) {
-  return node.mode === ALWAYS || knownSteps(node, store).length > 0;
-}
-
-/**
- * @param {LGraphNode} node
- * @param {ActivityStore} store
- */
-async function expandAs(node, store) {
-  if (!canExpand(node, store)) return;
-  await attempt(async () => {
-    const known = knownSteps(node, store);
-    const steps = known.length ? known : await stepsOf(node);
-    if (isOpen(node)) expand(node, steps); // another workflow can be open by now
-  });
+/** @param {LGraphNode} node */
+async function askAndExpand(node) {
+  const steps = await stepsOf(node);
+  if (executionIdOf(node)) expand(node, steps); // another workflow can be open by now
 }
 
 /**
@@ -89,9 +37,9 @@ async function expandAs(node, store) {
 async function stepsOf(node) {
   const id = executionIdOf(node) ?? "";
   const report = node.outputs.findIndex(({ type }) => type === "STRING");
-  const sources = withSources(await openPrompt(), id);
   const shown = { [`${NO_RUN}_steps`]: { class_type: "PreviewAny", inputs: { source: [id, report] } } };
-  return /** @type {Step[]} */ (await runPrompt({ ...sources, ...shown }, ({ paceline_steps }) => paceline_steps));
+  const only = Object.keys(shown);
+  return /** @type {Step[]} */ (await runPrompt({ ...(await openPrompt()), ...shown }, ({ paceline_steps }) => paceline_steps, { only }));
 }
 
 /**
@@ -99,7 +47,7 @@ async function stepsOf(node) {
  * @param {LGraphNode} node
  * @param {Step[]} steps
  */
-export function expand(node, steps) {
+function expand(node, steps) {
   const { graph } = node;
   if (!graph) return;
   const nodes = steps.flatMap((step) => makeNode(step) ?? []);

@@ -47,27 +47,6 @@ export async function openPrompt() {
 }
 
 /**
- * @param {unknown} value of an input in a prompt
- * @returns {value is [string, number]} whether another node gives it
- */
-function isLink(value) {
-  return Array.isArray(value) && value.length === 2 && typeof value[0] === "string" && typeof value[1] === "number";
-}
-
-/**
- * @param {Prompt} prompt
- * @param {string} id
- * @param {Prompt} [found]
- * @returns {Prompt} a node and all that it needs
- */
-export function withSources(prompt, id, found = {}) {
-  if (found[id] || !prompt[id]) return found;
-  found[id] = prompt[id];
-  for (const value of Object.values(prompt[id].inputs)) if (isLink(value)) withSources(prompt, value[0], found);
-  return found;
-}
-
-/**
  * @param {LGraphNode} node
  * @returns {LGraph | undefined} the graph inside of a subgraph node
  */
@@ -99,14 +78,6 @@ export function nodeAt(executionId) {
 export function findNode(executionId) {
   const node = nodeAt(executionId);
   return isOurType(node?.type) ? node : undefined;
-}
-
-/**
- * @param {string} executionId
- * @returns {string} the type of a node in the open workflow; "" if it is not there
- */
-export function typeOf(executionId) {
-  return String(nodeAt(executionId)?.type ?? "");
 }
 
 /**
@@ -147,14 +118,6 @@ export function asOneStep(action) {
 }
 
 /**
- * @param {LGraphNode} node
- * @returns {boolean} whether it is in the open workflow; a node of one that was closed has the same graph still
- */
-export function isOpen(node) {
-  return nodesWithIds().some((open) => open.node === node);
-}
-
-/**
  * List the nodes of the open workflow with their execution ids, those in subgraphs last.
  * @param {LGraph} [graph] those in it alone
  * @param {string} [prefix] of the execution ids
@@ -180,7 +143,8 @@ export function ourNodes(graph, prefix) {
 
 /**
  * @param {LGraphNode} node one of ours
- * @returns {string | undefined} its execution id; the first, where its subgraph is used more than once
+ * @returns {string | undefined} its execution id: the first, where its subgraph is used more than once; undefined if it is
+ *   not in the open workflow
  */
 export function executionIdOf(node) {
   return ourNodes().find((candidate) => candidate.node === node)?.id;

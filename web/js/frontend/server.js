@@ -25,7 +25,7 @@ export async function ask(route, sent, method = sent === undefined ? "GET" : "PO
 /** @typedef {{error?: {message?: string}, node_errors: Record<string, {class_type?: string, errors: {message: string, details: string}[]}>}} Unrunnable */
 
 /**
- * @param {Partial<Refusal> | Unrunnable} answer
+ * @param {{error?: string} | Unrunnable} answer
  * @returns {string} why: of our routes a sentence, of ComfyUI's what is wrong with the first node
  */
 function refusal(answer) {

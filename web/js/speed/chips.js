@@ -1,71 +1,68 @@
 // The chip on each sampler: how fast it runs, against kept runs without our nodes, and how long it takes.
 
 import { showsBadges } from "../badges/badges.js";
-import { addElement, app, hasElement, removeElement } from "../frontend/comfy.js";
+import { Shown } from "../badges/in_nodes.js";
 import { createElement } from "../frontend/elements.js";
-import { nodeAt, nodesWithIds, openWorkflow, typeOf } from "../frontend/graph.js";
+import { nodeAt } from "../frontend/graph.js";
 import { number } from "../badges/headlines.js";
 import { sampledIn, testPromise } from "../faster/expected.js";
 import { samplingsOf } from "../frontend/server.js";
 import { secondsPerStep } from "./timeline.js";
 import { words } from "../frontend/language.js";
 
-const WIDGET = "$$paceline-chip";
 const HEIGHT = 24;
 
+/** @param {ActivityStore} store */
+export function createChips(store) {
+  return new Shown(store, {
+    widget: "$$paceline-chip",
+    size: { margin: 4, getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT },
+    find: nodeAt,
+    pick: ({ chip }) => (chip && showsBadges() ? chip : undefined),
+    create: () => {
+      const element = createElement("output", { className: "paceline-chip" });
+      const show = (/** @type {NonNullable<Entry["chip"]>} */ { text, lines }) => {
+        const title = [...lines, words("offMeans")].join("\n"); // a narrow node cuts the text
+        element.replaceChildren(createElement("span", { textContent: text, title }));
+      };
+      return { element, show };
+    },
+  });
+}
+
 /**
+ * Say of each run how fast its samplers are, while it goes on and at its end.
  * @param {Timeline} timeline
  * @param {ActivityStore} store
- * @param {Chips} texts what they say, which is drawn where nodes do not show them
- * @returns {() => void} shows again what chips have said in the open workflow, or takes them away: after it was loaded, and
- *   when badges are switched on or off
  */
-export function startChips(timeline, store, texts) {
+export function watchSamplers(timeline, store) {
   /** @type {WeakMap<TimedRun, Promise<Samplings>>} what the server says of the samplers of runs */
   const asked = new WeakMap();
-  /** @type {WeakMap<LGraphNode, HTMLElement>} */
-  const chips = new WeakMap();
 
   timeline.addEventListener("change", async () => {
     const run = timeline.current;
-    if (!run?.parts.length) texts.clear();
     const sampled = run ? sampledIn(run) : [];
     if (!run || !sampled.length) return;
     if (!asked.has(run)) asked.set(run, samplingsOf(run.promptId));
     const samplings = (await asked.get(run)) ?? {};
     const told = run.expected !== undefined;
     if (run.over && run.workflow && !told) testPromise(run, samplings, store);
-    for (const part of sampled) {
-      say(run, part, samplings[part.node], store.idle(run.workflow));
-      show(run.workflow, part);
-    }
+    for (const part of sampled) say(run, part, samplings[part.node], store.idle(run.workflow));
+    tell(run);
     if (run.over) timeline.keep();
     if (run.expected && !told) timeline.changed(); // to the tab too
   });
 
-  /**
-   * @param {string} workflow that the run is of
-   * @param {Part} part
-   */
-  const show = (workflow, part) => {
-    const { node: id, chip, expected } = part;
-    if (!chip) return; // a workflow without our nodes
-    // What was expected stands in the place of the comparison: both have no room in a node.
-    const text = expected ? `${expected} · ${chip.split(" · ").at(-1)}` : chip;
-    texts.set(id, { workflow, text });
-    app.canvas?.setDirty(true, false);
-    const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
-    if (!node || !showsBadges()) return;
-    const title = `${chip}\n${words("offMeans")}`; // a narrow node cuts it
-    chipOf(node, chips).replaceChildren(createElement("span", { textContent: text, title }));
-  };
-
-  return () => {
-    if (!showsBadges()) for (const { node } of nodesWithIds()) removeElement(node, WIDGET);
-    for (const { workflow, parts } of timeline.runs.filter((run) => run.workflow === openWorkflow())) {
-      for (const part of parts.filter(({ chip, node, type }) => chip && typeOf(node) === type)) show(workflow, part);
+  /** @param {TimedRun} run */
+  const tell = ({ workflow, parts }) => {
+    for (const { node, chip, expected, wonBack } of parts) {
+      if (!chip) continue; // a workflow without our nodes
+      // What was expected stands in the place of the comparison: both have no room in a node.
+      const text = expected ? `${expected} · ${chip.split(" · ").at(-1)}` : chip;
+      store.update(workflow, node, { chip: { text, lines: wonBack ? [chip, wonBack] : [chip] } });
     }
   };
+  timeline.runs.forEach(tell); // those of before the page was loaded again
 }
 
 /**
@@ -74,14 +71,14 @@ export function startChips(timeline, store, texts) {
  * @param {Sampling | undefined} sampling
  * @param {boolean} over
  * @param {boolean} idle whether none of our nodes did anything
- * @returns {string} e.g. "1.6x against off · 14 s left · 3.1 it/s", as a narrow node cuts the end
+ * @returns {string} e.g. "1.6x against plain · 14 s left · 3.1 it/s", as a narrow node cuts the end
  */
 function chipText({ steps, total }, seconds, sampling, over, idle) {
   const rate = seconds < 1 ? `${number(1 / seconds, "#.3g")} it/s` : `${number(seconds, "#.3g")} s/it`;
   const left = over || steps.length >= total ? [] : [`${Math.ceil((total - steps.length) * seconds)} s ${words("left")}`];
-  if (sampling && !sampling.techniques) return [words("off"), ...left, rate].join(" · ");
-  if (idle) return [words("noneActive"), ...left, rate].join(" · ");
-  const against = sampling?.off ? againstText(sampling.off, seconds) : words("noBaseline");
+  let against = sampling?.off ? againstText(sampling.off, seconds) : words("noBaseline");
+  if (idle) against = words("noneActive");
+  if (sampling && !sampling.techniques) against = words("off");
   return [against, ...left, rate].join(" · ");
 }
 
@@ -90,28 +87,14 @@ function chipText({ steps, total }, seconds, sampling, over, idle) {
  * @param {TimedRun} run
  * @param {Part} part
  * @param {Sampling | undefined} sampling
- * @param {boolean} [idle] whether none of our nodes did anything
+ * @param {boolean} idle whether none of our nodes did anything
  */
-function say({ parts, ours, over }, part, sampling, idle = false) {
+function say({ parts, ours, over }, part, sampling, idle) {
   const seconds = secondsPerStep(part) ?? 0;
   part.chip = ours ? chipText(part, seconds, sampling, over, idle) : "";
   const before = parts[parts.indexOf(part) - 1];
   if (!over || !sampling?.techniques || idle || before?.kind !== "compiling") return;
   part.wonBack = wonBackText(sampling.off, seconds, before.end - before.start, part.total);
-}
-
-/**
- * @param {LGraphNode} node
- * @param {WeakMap<LGraphNode, HTMLElement>} chips
- */
-function chipOf(node, chips) {
-  const element = chips.get(node) ?? createElement("output", { className: "paceline-chip" });
-  if (!hasElement(node, WIDGET)) {
-    addElement(node, WIDGET, element, { margin: 4, getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT });
-    app.canvas?.setDirty(true, true);
-  }
-  chips.set(node, element);
-  return element;
 }
 
 /** Half of a range in logarithms from which on it says nothing. */
@@ -120,8 +103,8 @@ const TOO_WIDE = Math.log(1.3);
 /**
  * @param {StepTime} off a step without our nodes
  * @param {number} seconds of a step now
- * @returns {string} e.g. "1.62x against off"; "about 1.6x against off" with one run to compare with; between which two
- *   numbers it is, "0.87–1.12x against off", where one more run without our nodes could be as fast; that there are too
+ * @returns {string} e.g. "1.62x against plain"; "about 1.6x against plain" with one run to compare with; between which two
+ *   numbers it is, "0.87–1.12x against plain", where one more run without our nodes could be as fast; that there are too
  *   few, where these numbers are far apart
  */
 export function againstText(off, seconds) {

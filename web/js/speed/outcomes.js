@@ -32,7 +32,7 @@ export function keepOutcomes(timeline) {
     const sampled = run.parts.filter(({ kind, steps }) => kind === "samplingRun" && steps.length > 1);
     const steps = Object.fromEntries(sampled.map((part) => [part.node, secondsPerStepOfHalves(part)]));
     const ended = { prompt_id, seconds, nodes, loaded, again, parts: secondsByNode(run), steps };
-    /** @type {EndedRun | null} */
+    /** @type {{slower: Told | null} | null} whether it is slower than it was */
     const answer = await ask(ROUTE, ended).catch(() => null); // it can wait for the next
     if (!answer?.slower) return;
     run.slower = answer.slower;

@@ -1,7 +1,7 @@
 // Where the time of each run goes, from ComfyUI's own messages: nothing is measured that would cost time.
 
 import { api, onMessage as on } from "../frontend/comfy.js";
-import { openWorkflow, ourNodes, typeOf, workflowName } from "../frontend/graph.js";
+import { openWorkflow, nodeAt, ourNodes, workflowName } from "../frontend/graph.js";
 import { askForRun } from "../frontend/server.js";
 import { NO_RUN } from "../faster/run_prompt.js";
 import { settingsOf } from "../frontend/saved_settings.js";
@@ -47,7 +47,7 @@ export class Timeline extends EventTarget {
       });
     });
     on("executing", (node) => node != null && this.#begin(String(node)));
-    on("progress", ({ node, value, max, prompt_id }) => this.#step(String(node), value, max, prompt_id));
+    on("progress", (step) => this.#step(step));
     on("paceline.compile", ({ node }) => this.#compile(String(node)));
     on("paceline.loading", (loaded) => this.#load(loaded));
     for (const end of ["execution_success", "execution_error", "execution_interrupted"]) on(end, () => this.#end());
@@ -75,22 +75,17 @@ export class Timeline extends EventTarget {
     const now = this.#now();
     const last = current.parts.at(-1);
     if (last) last.end = now;
-    const type = typeOf(node);
+    const type = String(nodeAt(node)?.type ?? "");
     const kind = KINDS.find(([, pattern]) => pattern.test(type))?.[0] ?? "otherNodes";
-    current.parts.push({ kind, node, type, start: now, end: now, steps: [], total: 0 });
+    current.parts.push({ kind, node, start: now, end: now, steps: [], total: 0 });
     this.changed();
   }
 
-  /**
-   * @param {string} node execution id
-   * @param {number} value
-   * @param {number} max
-   * @param {string} promptId
-   */
-  #step(node, value, max, promptId) {
+  /** @param {{node: string, value: number, max: number, prompt_id: string}} step */
+  #step({ node, value, max, prompt_id }) {
     const { current } = this;
     const part = current?.parts.at(-1);
-    if (!current || !part || current.promptId !== promptId || part.node !== node) return;
+    if (!current || !part || current.promptId !== prompt_id || part.node !== String(node)) return;
     part.before ??= value - 1; // the page may be loaded during the run
     if (value - part.before <= part.steps.length) return;
     // Steps that are left out end with the next one: ComfyUI sends one message for all that end at once.
@@ -111,7 +106,7 @@ export class Timeline extends EventTarget {
     if (part.kind === "compiling") part.end = now;
     else if (part.kind === "samplingRun" && !part.steps.length) {
       part.end = now;
-      const compiling = { kind: "compiling", node, type: typeOf(node), start: part.start, end: now, steps: [], total: 0 };
+      const compiling = { kind: "compiling", node, start: part.start, end: now, steps: [], total: 0 };
       this.current?.parts.splice(-1, 1, compiling, { ...part, start: now });
     } else {
       const before = this.current?.parts.at(-2);
@@ -129,7 +124,7 @@ export class Timeline extends EventTarget {
     if (!current || !part || current.promptId !== prompt_id || part.kind !== "samplingRun" || part.steps.length) return;
     const now = this.#now();
     const start = Math.max(part.start, now - seconds);
-    const loading = { kind: "loading", node, type: typeOf(node), start, end: now, steps: [], total: 0, again: why };
+    const loading = { kind: "loading", node, start, end: now, steps: [], total: 0, again: why };
     current.parts.splice(-1, 1, { ...part, end: start }, loading, { ...part, start: now, end: now });
     this.changed();
   }
