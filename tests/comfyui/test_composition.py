@@ -11,12 +11,12 @@ from attention_calls import with_override
 from cases import often
 from model_changes import lora_for
 
+KEYS = {"preset": "custom", "method": "kv_downsample", "ratio": 0.75, "max_downsample": "auto"}
+EVERYWHERE = {"merge_attn": True, "merge_crossattn": True, "merge_mlp": True}
 ON = {
-    "merge": ("ApplyToMe", {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}),
-    "kv_downsample": (
-        "ApplyToMe",
-        {"preset": "custom", "method": "kv_downsample", "ratio": 0.75, "max_downsample": "auto"},
-    ),
+    "merge": ("ApplyToMe", {**KEYS, "method": "merge", "ratio": 0.5, **EVERYWHERE}),
+    "kv_downsample": ("ApplyToMe", {**KEYS, "residual": "off"}),
+    "residual": ("ApplyToMe", {**KEYS, "residual": "auto"}),
     "attention": ("SetAttentionProcessor", {"backend": "vanilla"}),
     "fuse": ("FuseQKV", {}),
     "int8": ("QuantizeInt8", {"include": "attn, ff"}),
@@ -36,7 +36,7 @@ def state_of(network):
     return weights, {name: sorted(module.__dict__) for name, module in network.named_modules()}
 
 
-@pytest.mark.parametrize("name", often(ON.keys() - {"kv_downsample", "weight_only", "channels_last"}, ON))
+@pytest.mark.parametrize("name", often(ON.keys() - {"kv_downsample", "residual", "weight_only", "channels_last"}, ON))
 def test_off_again_is_bit_for_bit_what_it_was(studio, name):
     node, settings = ON[name]
     network, options = studio.model.model.diffusion_model, {"steps": 9 if name == "reuse" else 2}
@@ -60,6 +60,29 @@ def test_off_again_is_bit_for_bit_what_it_was(studio, name):
     assert weights.keys() == before[0].keys()
     assert all(torch.equal(tensor, before[0][key]) and tensor.dtype == before[0][key].dtype
                for key, tensor in weights.items())  # fmt: skip
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", often(["residual", "reuse"], ON))
+def test_an_error_in_the_middle_of_a_run_leaves_nothing_to_the_next(studio, name):
+    node, settings = ON[name]
+    model, calls = studio.run(f"Paceline{node}", model=studio.model, **settings), []
+
+    def stop(*_):
+        calls.append(1)
+        if len(calls) == 5:
+            raise Stopped
+
+    with torch.compiler.set_stance("force_eager"):
+        expected = studio.sample(model, steps=9)
+        watch = model.model.diffusion_model.register_forward_hook(stop)
+        with pytest.raises(Stopped):
+            studio.sample(model, steps=9, seed=99)
+        watch.remove()
+        assert torch.equal(studio.sample(model, steps=9), expected)
 
 
 def test_removing_gives_the_baseline_and_keeps_the_lora(studio, baseline):
@@ -173,8 +196,7 @@ def test_a_deep_copy_leads_to_the_same_run(studio, other, name):
 def skipping(model, every=2):
     """A step cache of another pack: the network's blocks do not run in each second call, and nothing says so."""
     calls, clone = [], model.clone()
-    network = clone.model.diffusion_model
-    plain, blocks = network.forward, [*network.input_blocks, network.middle_block, *network.output_blocks]
+    plain = clone.model.diffusion_model.forward
 
     def forward(x, timesteps=None, *args, **kwargs):
         calls.append(len(calls) % every == every - 1)
@@ -182,7 +204,6 @@ def skipping(model, every=2):
             return torch.zeros_like(x)
         return plain(x, timesteps, *args, **kwargs)
 
-    assert blocks
     clone.add_object_patch("diffusion_model.forward", forward)
     return clone
 
@@ -205,11 +226,8 @@ def test_blocks_whose_attention_others_have_made_whole_are_not_merged(studio):
     assert any("returned all tokens instead of the merged tokens" in line for line in found.details)
 
 
-@pytest.mark.parametrize("compiled", often([False], [False, True]), ids=["plain", "compiled blocks"])
-def test_int8_layers_are_counted_where_they_compute(studio, compiled):
+def test_int8_layers_are_counted_where_they_compute(studio):
     model = studio.run("PacelineQuantizeInt8", model=studio.model, include="attn, ff")
-    if compiled:
-        model = studio.run("PacelineCompileUNet", model=model, backend="eager", scope="repeated_blocks")
     studio.sample(model)
     every = summary(model, "int8").counts["layers"]
     assert every == len(model.get_attachment("paceline").find("int8").policy.choices.quantized)

@@ -151,26 +151,6 @@ def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
     torch._dynamo.reset()
 
 
-class Cancelled(Exception):
-    pass
-
-
-def test_a_cancelled_run_leaves_nothing_to_the_next(studio):
-    fresh = studio.sample(reuse(studio, studio.model), steps=12)
-    model, calls = reuse(studio, studio.model), [0]
-
-    def stop(*_):
-        calls[0] += 1
-        if calls[0] == 6:
-            raise Cancelled
-
-    handle = studio.model.model.diffusion_model.register_forward_hook(stop)
-    with pytest.raises(Cancelled):
-        studio.sample(model, steps=12, seed=99)
-    handle.remove()
-    assert torch.equal(studio.sample(model, steps=12), fresh)
-
-
 @pytest.mark.parametrize("mark", ["rel_l1_thresh", "teacache_rel_l1_thresh"])
 def test_teacache_is_known_by_its_transformer_options(studio, mark):
     cached = studio.model.clone()
