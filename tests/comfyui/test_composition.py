@@ -10,22 +10,8 @@ import torch
 from attention_calls import with_override
 from cases import often
 from model_changes import lora_for
+from our_nodes import ON, put, said, technique
 
-KEYS = {"preset": "custom", "method": "kv_downsample", "ratio": 0.75, "max_downsample": "auto"}
-EVERYWHERE = {"merge_attn": True, "merge_crossattn": True, "merge_mlp": True}
-ON = {
-    "merge": ("ApplyToMe", {**KEYS, "method": "merge", "ratio": 0.5, **EVERYWHERE}),
-    "kv_downsample": ("ApplyToMe", {**KEYS, "residual": "off"}),
-    "residual": ("ApplyToMe", {**KEYS, "residual": "auto"}),
-    "attention": ("SetAttentionProcessor", {"backend": "vanilla"}),
-    "fuse": ("FuseQKV", {}),
-    "int8": ("QuantizeInt8", {"include": "attn, ff"}),
-    "weight_only": ("QuantizeInt8", {"include": "attn, ff", "mode": "weight_only"}),
-    "precision": ("ModelPrecision", {"dtype": "bf16"}),
-    "channels_last": ("ModelPrecision", {"dtype": "fp32", "channels_last": True}),
-    "compile": ("CompileUNet", {"backend": "eager", "strict": True}),
-    "reuse": ("ReuseSteps", {"budget": 1.0}),
-}
 EXACT = ("fuse", "channels_last", "compile")
 """What may draw the very bits of the plain model."""
 
@@ -38,12 +24,10 @@ def state_of(network):
 
 @pytest.mark.parametrize("name", often(ON.keys() - {"kv_downsample", "residual", "weight_only", "channels_last"}, ON))
 def test_off_again_is_bit_for_bit_what_it_was(studio, name):
-    node, settings = ON[name]
     network, options = studio.model.model.diffusion_model, {"steps": 9 if name == "reuse" else 2}
     with torch.compiler.set_stance("force_eager"):
         plain, before = studio.sample(studio.model, **options), state_of(network)
-        model = studio.run(f"Paceline{node}", model=studio.model, **settings)
-        drawn = []
+        model, drawn = put(studio, name, studio.model), []
         for _ in range(2):
             drawn.append(studio.sample(model, **options))
             assert torch.equal(studio.sample(studio.model, **options), plain)
@@ -68,8 +52,7 @@ class Stopped(Exception):
 
 @pytest.mark.parametrize("name", often(["residual", "reuse"], ON))
 def test_an_error_in_the_middle_of_a_run_leaves_nothing_to_the_next(studio, name):
-    node, settings = ON[name]
-    model, calls = studio.run(f"Paceline{node}", model=studio.model, **settings), []
+    model, calls = put(studio, name, studio.model), []
 
     def stop(*_):
         calls.append(1)
@@ -182,13 +165,11 @@ def before_the_run(model, copied):
     often([("reuse", whole_run), ("merge", before_the_run)], product(NODES, (whole_run, before_the_run)), several=True),
 )
 def test_a_deep_copy_leads_to_the_same_run(studio, other, name):
-    (node, inputs), drawn, counts = ON[name], [], []
+    drawn, counts = [], []
     for copied in (no_deeper, copy.deepcopy):
-        model = studio.run(f"Paceline{node}", model=studio.model, **inputs)
-        model = other(model, copied)
+        model = other(put(studio, name, studio.model), copied)
         drawn.append(studio.sample(model, steps=12 if name == "reuse" else 2))
-        (technique,) = model.get_attachment("paceline").techniques
-        counts.append(technique.last_summary())
+        counts.append(said(model))
     assert torch.equal(*drawn)
     assert counts[0] == counts[1] and counts[0].state != "waiting"
 
@@ -208,10 +189,6 @@ def skipping(model, every=2):
     return clone
 
 
-def summary(model, kind):
-    return model.get_attachment("paceline").find(kind).last_summary()
-
-
 def with_all_tokens(func, q, k, v, *args, **kwargs):
     """Attention of another pack that was kept before tokens became fewer, as a cache of attention returns it."""
     out = func(q, k, v, *args, **kwargs)
@@ -221,23 +198,23 @@ def with_all_tokens(func, q, k, v, *args, **kwargs):
 def test_blocks_whose_attention_others_have_made_whole_are_not_merged(studio):
     model = studio.tome(with_override(studio.model, with_all_tokens), max_downsample="1")
     studio.sample(model)
-    found = summary(model, "token_merging")
+    found = said(model, "token_merging")
     assert found.headline.startswith("not active in any of")
     assert any("returned all tokens instead of the merged tokens" in line for line in found.details)
 
 
 def test_int8_layers_are_counted_where_they_compute(studio):
-    model = studio.run("PacelineQuantizeInt8", model=studio.model, include="attn, ff")
+    model = put(studio, "int8", studio.model)
     studio.sample(model)
-    every = summary(model, "int8").counts["layers"]
-    assert every == len(model.get_attachment("paceline").find("int8").policy.choices.quantized)
+    every = said(model, "int8").counts["layers"]
+    assert every == len(technique(model, "int8").policy.choices.quantized)
     half = skipping(model)
     studio.sample(half)
-    found = summary(half, "int8")
+    found = said(half, "int8")
     assert found.counts == {"layers": every / 2, "model_calls": 2, "fallbacks": 0}
     none = skipping(model, every=1)
     studio.sample(none)
-    assert summary(none, "int8").headline == "not active: none of its int8 layers was called"
+    assert said(none, "int8").headline == "not active: none of its int8 layers was called"
 
 
 def test_layers_that_fuse_qkv_leaves_alone_are_counted_where_they_are_called(studio):
@@ -248,9 +225,9 @@ def test_layers_that_fuse_qkv_leaves_alone_are_counted_where_they_are_called(stu
     attention.to_v.weight_function = [lambda weight: weight * 2]
     try:
         studio.sample(skipping(model))
-        found = summary(model, "qkv_fusion")
+        found = said(model, "qkv_fusion")
         assert found.counts["fallbacks"] == 1 and found.details[0].startswith("1 x fallback: the model is only partly")
         studio.sample(skipping(model, every=1))
-        assert summary(model, "qkv_fusion").headline.startswith("not active: no attention layer was called")
+        assert said(model, "qkv_fusion").headline.startswith("not active: no attention layer was called")
     finally:
         plain.weight_function = []

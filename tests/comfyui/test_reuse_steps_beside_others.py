@@ -118,27 +118,6 @@ def test_parts_of_the_picture_and_of_the_schedule(studio, options):
     check(studio, studio.model, steps=16, positive=[*studio.positive, [context * 0.5, {**details, **options}]])
 
 
-def test_the_model_of_another_gpu_has_its_share_of_computed_steps_only(studio):
-    """As ComfyUI's MultiGPU nodes make it: a network of its own for one of the passes, in a thread of its own."""
-    base = studio.model.clone()
-    base.cached_patcher_init = (lambda: checkpoints.smallest_unet(levels=2), ())
-    plain, alone = studio.sample(base, steps=12), reuse(studio, base)
-    expected = studio.sample(alone, steps=12)
-    model = reuse(studio, base)
-    other = model.deepclone_multigpu(torch.device("cpu", 0))  # ComfyUI takes it for another device than "cpu"
-    other.is_multigpu_base_clone = True
-    model.set_additional_models("multigpu", [other])
-    with Calls(base.model.diffusion_model) as here, Calls(other.model.diffusion_model) as there:
-        found = studio.sample(model, steps=12)
-    done = outcome(model)
-    assert done.forecast >= 3 and here.count == there.count == done.computed == outcome(alone).computed
-    # Rounding can choose another of two forecasts that are as good.
-    assert relative(found, expected) < 0.1 * relative(expected, plain)
-    with Calls(other.model.diffusion_model) as there:
-        assert torch.equal(studio.sample(model, steps=12), found)
-    assert there.count == done.computed
-
-
 def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
     torch._dynamo.reset()
     compiled = {"backend": "eager", "fullgraph": True, "strict": True}
