@@ -3,8 +3,6 @@
 They do what `optimizers/in_webui/webui_models.py` says and nothing else; `tests/webui/` asks the real hosts.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import namedtuple
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ Techniques install in their own order, whatever that of the nodes was. So the se
 attached last differs, and it must not matter.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from cases import often

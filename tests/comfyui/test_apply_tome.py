@@ -1,7 +1,5 @@
 """Apply ToMe on ComfyUI's own UNets and samplers, their relatives, and with ``residual``."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_calls import attention_lengths
@@ -167,28 +165,6 @@ def test_it_is_much_closer_than_reduced_attention_alone(studio, sampler, times):
     report = studio.report(model)
     assert f"residual: 3 of {calls} model calls computed attention both ways" in report
     assert "fallback" not in report and "left out: " not in report
-
-
-def test_attention_is_computed_both_ways_in_full_steps_only(studio):
-    """Another pack's override stays outside, and sees each attention once, as without it."""
-    model = studio.tome(studio.model, **{**KEYS, "max_downsample": "1"}, residual="auto")
-    seen = attention_lengths(model, lambda one: studio.sample(one, steps=STEPS))
-    assert (seen.count((384, 384)), seen.count((384, 96))) == (3 * 3, 5 * 3)  # blocks of that size times steps
-
-
-def test_passes_one_by_one_give_the_same_image_as_together(studio):
-    import comfy.samplers
-
-    def one_by_one(args):
-        run = comfy.samplers.calc_cond_batch
-        options = {k: v for k, v in args["model_options"].items() if k != "sampler_calc_cond_batch_function"}
-        return [run(args["model"], [cond], args["input"], args["sigma"], options)[0] for cond in args["conds"]]
-
-    together, apart = with_residual(studio), with_residual(studio)
-    apart.set_model_sampler_calc_cond_batch_function(one_by_one)
-    pictures = [studio.sample(one, steps=STEPS) for one in (together, apart)]
-    assert relative(*pictures) < 1e-5
-    assert (outcome(apart).full, outcome(apart).added) == (6, 10)
 
 
 def test_regions_of_one_picture_each_have_their_own(studio):

@@ -1,7 +1,5 @@
 """Compare Models on videos with sound, on the real classes: one wrong frame is named, and how far the sound is."""
 
-from __future__ import annotations
-
 import json
 import wave
 from itertools import count

@@ -1,7 +1,5 @@
 """Compile ControlNet while sampling a real model. The backend ``eager`` traces and guards as any other."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import pytest

@@ -3,8 +3,6 @@
 What torch cannot compile all the same is named, with its place and what to do.
 """
 
-from __future__ import annotations
-
 import time
 from itertools import product
 

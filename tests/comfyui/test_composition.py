@@ -1,7 +1,5 @@
 """Each of our nodes on a MODEL, off again and on again, and beside others' patches: no bit of them is lost."""
 
-from __future__ import annotations
-
 import copy
 from itertools import product
 

@@ -1,8 +1,6 @@
 """Fuse QKV on ComfyUI's own models: the same image, no second copy of the weights, nothing left behind, and other
 patches obeyed."""
 
-from __future__ import annotations
-
 import cases
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Model Precision and VAE Precision: what ComfyUI computes for a file of that dtype, and nothing left on."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from cases import often

@@ -1,7 +1,5 @@
 """Beside ComfyUI's MultiGPU CFG Split: a network of its own for one of the passes, in a thread of its own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from comfy_host import checkpoints

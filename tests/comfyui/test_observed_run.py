@@ -1,7 +1,5 @@
 """An ordinary run that is observed: the picture stays what it is, and what was seen can be evaluated and replayed."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

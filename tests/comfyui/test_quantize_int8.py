@@ -1,7 +1,5 @@
 """Quantize int8 on ComfyUI's own models and int8 files: near full precision, reasons, and who else reads weights."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Reuse Steps on real models: what it leaves out with guiders and on schedules of templates, without a trace."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from cases import often

@@ -1,7 +1,5 @@
 """Reuse Steps beside everything else that can be on a MODEL or in its sampling, on real models with random weights."""
 
-from __future__ import annotations
-
 import model_changes as changes
 import pytest
 import torch

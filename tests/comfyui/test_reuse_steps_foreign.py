@@ -1,7 +1,5 @@
 """Reuse Steps where other code changes the latent, its size or the noise levels, or leaves out steps too."""
 
-from __future__ import annotations
-
 import emoji_model
 import model_changes as changes
 import pytest

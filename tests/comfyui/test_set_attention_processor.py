@@ -1,7 +1,5 @@
 """Set Attention Processor on ComfyUI's own models."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

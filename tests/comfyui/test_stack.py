@@ -1,7 +1,5 @@
 """The pack on a ComfyUI that is too old, newer or otherwise strange, and its bookkeeping."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Apply ToMe beside nodes that change attention themselves: image prompts, self-attention guidance."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

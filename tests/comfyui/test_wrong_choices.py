@@ -59,20 +59,10 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
     "PacelineModelPrecision": (PrecisionSettings,),
     "PacelineVAEPrecision": (PrecisionSettings,),
 }
-WITHOUT = {
-    *("PacelineOptimizePreset", "PacelineSetAttentionProcessor", "PacelineCompareModels", "PacelineBenchmarkSweep"),
-    *("PacelineProfile", "PacelineSaveInt8Model", "PacelineFuseQKV", "PacelineOptimizationReport"),
-    "PacelineRemoveOptimizations",
-}
 NO_INPUT = {
     "scope",  # VAEs and ControlNets are compiled whole
     "alone",  # presets set it
 }
-
-
-def test_every_node_is_in_one_of_the_lists(studio):
-    offered = {id for id, node in studio.nodes.items() if not node.define_schema().is_dev_only}
-    assert offered == {*SETTINGS, *WITHOUT}
 
 
 @pytest.mark.parametrize("node", SETTINGS)

@@ -1,7 +1,5 @@
 """Compile VAE; a compiler for each test anew."""
 
-from __future__ import annotations
-
 import pytest
 from comfy_host import vaes
 

@@ -1,7 +1,5 @@
 """Beside what the hosts and other extensions do to a network: tiles, quantised weights, caches; and on Flux."""
 
-from __future__ import annotations
-
 import functools
 from contextlib import contextmanager
 from types import SimpleNamespace
