@@ -136,19 +136,6 @@ def test_a_vae_that_cuts_tiles_itself_and_decodes_with_a_transformer_compiles_it
     assert {name: sorted(vars(module)) for name, module in vae.first_stage_model.named_modules()} == attributes
 
 
-def test_vaes_that_cannot_be_compiled_are_refused_by_name(vae, studio, compiled):
-    import comfy.sd
-
-    with pytest.raises(Exception, match=r"VAE \(VideoVAE\) cannot be compiled: it works in chunks of frames .*Remove"):
-        compiled(vaes.ltx())
-    tiling = copy.copy(vae)
-    tiling.handles_tiling = True
-    with pytest.raises(Exception, match="it cuts its input into tiles itself"):
-        compiled(tiling)
-    with pytest.raises(Exception, match="This VAE is empty"):
-        compiled(comfy.sd.VAE(sd={}))
-
-
 def test_dynamic_vram_is_left_whether_vae_precision_comes_before_or_after(studio, compiled, report):
     vae, again = vaes.kl(levels=1), vaes.kl(levels=1)
     vae.patcher = dynamic(vae.patcher)
