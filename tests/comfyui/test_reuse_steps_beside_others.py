@@ -1,5 +1,7 @@
 """Reuse Steps beside everything else that can be on a MODEL or in its sampling, on real models with random weights."""
 
+from functools import partial
+
 import model_changes as changes
 import pytest
 import torch
@@ -39,12 +41,23 @@ def test_beside_other_nodes(studio, core_node, change):
     check(studio, changes.MODEL_CHANGES[change](studio, core_node, studio.model))
 
 
-OTHER_SAMPLING = ("lora_hook", "longer_prompt", "other_size", "batch_of_two", "no_negative")
+def with_part(studio, **options):
+    """A second text for a part of the picture or of the schedule."""
+    context, details = studio.positive[0]
+    return {"positive": [*studio.positive, [context * 0.5, {**details, **options}]]}
 
 
-@pytest.mark.parametrize("change", often(("lora_hook", "batch_of_two"), OTHER_SAMPLING))
+SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "dpmpp_2m_sde", "dpmpp_sde", "heun", "dpmpp_2s_ancestral", "uni_pc",
+            "ddim", "lms", "res_multistep", "euler_cfg_pp")  # fmt: skip
+SAMPLING = changes.SAMPLING_CHANGES | {name: lambda _, name=name: {"sampler": name} for name in SAMPLERS}
+SAMPLING["area"] = partial(with_part, area=(16, 16, 0, 0), strength=1.0, set_area_to_bounds=False)
+SAMPLING["range"] = partial(with_part, start_percent=0.0, end_percent=0.6)
+del SAMPLING["more_steps"]
+
+
+@pytest.mark.parametrize("change", often(("lora_hook", "batch_of_two", "area", "dpmpp_2m_sde", "heun"), SAMPLING))
 def test_beside_other_sampling(studio, change):
-    check(studio, studio.model, **changes.SAMPLING_CHANGES[change](studio))
+    check(studio, studio.model, **SAMPLING[change](studio))
 
 
 @pytest.mark.parametrize("length", often([2], [1, 2]))
@@ -65,15 +78,6 @@ def test_windows_of_another_node_are_parts_of_the_picture(studio, length, around
     latent = torch.zeros(4, 4, 16, 16)
     plain, found = (studio.sample(model, steps=16, latent=latent) for model in (below, reusing))
     assert outcome(reusing).evaluations == 16 and relative(found, plain) < 0.1
-
-
-SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "dpmpp_2m_sde", "dpmpp_sde", "heun", "dpmpp_2s_ancestral", "uni_pc",
-            "ddim", "lms", "res_multistep", "euler_cfg_pp")  # fmt: skip
-
-
-@pytest.mark.parametrize("sampler", often(("dpmpp_2m_sde", "heun"), SAMPLERS))
-def test_any_sampler(studio, sampler):
-    check(studio, studio.model, sampler=sampler)
 
 
 def test_a_wrapper_of_another_node_may_name_the_arguments_of_the_sampler(studio):
@@ -102,18 +106,6 @@ def test_a_controlnet_is_left_out_too(studio):
     # Positive and negative pass have other inputs, so the network is called for each.
     assert control.count == outcome(model).computed < 12
     assert unet.count == 2 * control.count
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"area": (16, 16, 0, 0), "strength": 1.0, "set_area_to_bounds": False},
-        pytest.param({"start_percent": 0.0, "end_percent": 0.6}, marks=pytest.mark.thorough),
-    ],
-)
-def test_parts_of_the_picture_and_of_the_schedule(studio, options):
-    context, details = studio.positive[0]
-    check(studio, studio.model, steps=16, positive=[*studio.positive, [context * 0.5, {**details, **options}]])
 
 
 def test_compiled_models_are_neither_compiled_anew_nor_broken(small):

@@ -47,19 +47,6 @@ def test_tiles_are_pictures_of_their_own(host):
     assert host.lines[1] == "Paceline Apply ToMe: active in 2 of 3 self-attention blocks"
 
 
-@BOTH_HOSTS
-def test_where_the_negative_pass_sets_in_nothing_older_is_reused(host):
-    """The host's setting to ignore the negative prompt in early steps, here in the first 7 of 20."""
-    drawing, rows = host.drawing(), []
-    watch = drawing.sd_model.network.unet.register_forward_hook(
-        lambda _, given, __: rows.append((drawing.sampler.model_wrap_cfg.step, len(given[0])))
-    )
-    host.draw(LOOSE, drawing=drawing, steps=20, skip_early=7)
-    watch.remove()
-    assert {(7, 2), (8, 2), (9, 2)} <= set(rows)
-    assert len(rows) < 20
-
-
 @contextmanager
 def in_halves(network, names):
     """Another extension: takes the place of the ``forward`` of layers, as Regional Prompter, NegPiP and HyperTile do.

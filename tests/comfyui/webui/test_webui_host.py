@@ -140,15 +140,18 @@ def test_a_refiner_that_takes_over_gets_the_techniques(host):
     assert shadowed(refiner.model.diffusion_model) == before
 
 
-def test_where_a_prompt_changes_nothing_older_is_reused(host, studio):
-    """Prompt editing: the evaluation after the change is computed, and so are the two after it."""
+@BOTH_HOSTS
+@pytest.mark.parametrize("what", ["prompt", "negative"])
+def test_where_a_pass_changes_nothing_older_is_reused(host, studio, what):
+    """Prompt editing, and the hosts' setting to ignore the negative prompt in early steps: three are computed then."""
     later = hosts.always(studio.negative)[0].schedules[0]
     edited = [hosts.Composed([hosts.Part(7, host.positive[0].schedules[0].cond), later], 1.0)]
+    given = {"prompts": hosts.prompts(edited)} if what == "prompt" else {"skip_early": 8}
     places, drawing = [], host.drawing()
     watch = studio.model.model.diffusion_model.register_forward_hook(
         lambda *_: places.append(drawing.sampler.model_wrap_cfg.step)
     )
-    host.draw(LOOSE, drawing=drawing, prompts=hosts.prompts(edited), steps=20)
+    host.draw(LOOSE, drawing=drawing, steps=20, **given)
     watch.remove()
     assert {8, 9, 10} <= set(places) and len(set(places)) < 20
 
