@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -104,12 +104,3 @@ def test_nothing_of_an_evaluation_is_kept_and_both_prompts_draw_as_without_the_c
     assert graph.kept == []
     for one in drawn:
         assert torch.equal(one, expected)
-
-
-def test_without_leaving_the_graph_a_kept_difference_would_be_of_it(studio, monkeypatch):
-    model = studio.tome(studio.model, **KEYS)
-    graph = AllocationGraph()
-    monkeypatch.setattr(graph, "pause", nullcontext)
-    with graph.around(model.model.diffusion_model, monkeypatch):
-        studio.sample(model, steps=STEPS)
-    assert graph.kept

@@ -104,29 +104,6 @@ def test_deep_shrink_merges_by_the_size_the_block_really_has(studio, core_node):
     assert "active in 7 of 7" in (report := studio.report(model)) and "fallback" not in report
 
 
-def test_other_attention_patches_run_outside_of_ours(studio):
-    """A pair of patches that doubles and halves sees all tokens, whichever node comes first."""
-    sizes = []
-
-    def before(q, k, v, extra_options):
-        sizes.append(("in", q.shape[1]))
-        return q * 2, k * 2, v * 2
-
-    def after(output, extra_options):
-        sizes.append(("out", output.shape[1]))
-        return output / 2
-
-    def patched(model):
-        clone = model.clone()
-        clone.set_model_attn1_patch(before)
-        clone.set_model_attn1_output_patch(after)
-        return clone
-
-    first, second = studio.sample(studio.tome(patched(studio.model))), studio.sample(patched(studio.tome(studio.model)))
-    assert torch.equal(first, second)
-    assert set(sizes) == {("in", 384), ("out", 384), ("in", 96), ("out", 96)}
-
-
 NODES = ("merge", "attention", "reuse")
 
 

@@ -10,6 +10,29 @@ from comfy_host import vaes
 from compiled_models import dynamic
 from vae_calls import decode, encode, image, latent
 
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
+SETTINGS = {"compile_decoder": True, "compile_encoder": True, "backend": "eager", "mode": "default"}
+
+
+@pytest.fixture
+def vae(studio):
+    """One level, which is traced in half of the time: a picture is as large as its latent."""
+    return vaes.kl(levels=1)
+
+
+@pytest.fixture
+def compiled(studio):
+    def run(vae, **settings):
+        return studio.run("PacelineCompileVAE", vae=vae, **{**SETTINGS, **settings})
+
+    return run
+
+
+@pytest.fixture
+def report(studio):
+    return lambda vae: studio.report(vae=vae)
+
 
 def test_decoding_and_encoding_run_compiled_and_give_the_same(vae, compiled, report):
     ours = compiled(vae)
@@ -73,23 +96,6 @@ def test_tiled_decoding_compiles_a_few_tile_sizes_not_every_tile(vae, compiled, 
     assert "fallback" not in text
     calls = int(text.rsplit("s for ", 1)[1].split()[0])
     assert calls > 10
-
-
-@pytest.mark.thorough  # that errors are raised as they are: tests/unit/test_compilation_function.py
-def test_no_memory_for_the_whole_image_still_falls_into_tiles(vae, compiled, report, monkeypatch):
-    """ComfyUI's own way out of it; compiling must not take the error for one of its own."""
-    network = vae.first_stage_model
-
-    def forward(samples):
-        if samples.shape[-2] > 130:  # ComfyUI's largest tile has 128 rows
-            raise torch.OutOfMemoryError("too large")
-        return type(network.post_quant_conv).forward(network.post_quant_conv, samples)
-
-    ours = compiled(vae)
-    decode(ours, latent(144, 8))
-    monkeypatch.setattr(network.post_quant_conv, "forward", forward)
-    tiled = decode(vae, latent(144, 8), tile_x=64, tile_y=64, overlap=16)
-    torch.testing.assert_close(decode(ours, latent(144, 8)), tiled)
 
 
 def test_a_method_that_another_node_has_replaced_is_not_ours_to_compile(vae, compiled, report):
