@@ -46,9 +46,6 @@ class Inner(Module):
         self.inner_model = SimpleNamespace(alphas_cumprod=alphas(network), model_sampling=network.schedule)
         self.network, self.gives_noise = network, gives_noise
 
-    def t_to_sigma(self, timestep):
-        return self.network.schedule.sigma(timestep)
-
     def forward(self, x, sigma, cond=None):
         if not self.gives_noise:
             return self.network.predict(x, sigma, cond["crossattn"])

@@ -61,10 +61,6 @@ def core_load(path):
         return comfy.sd.load_diffusion_model(str(path))  # what UNETLoader calls
 
 
-def is_int8(module):
-    return hasattr(getattr(module, "weight", None), "_qdata")
-
-
 def header(path):
     with safe_open(path, "pt") as file:
         return {key: file.get_slice(key).get_dtype() for key in file.keys()}, file.metadata()  # noqa: SIM118
@@ -82,7 +78,7 @@ def test_core_reads_what_we_saved_and_draws_the_same(studio, converted, save, sa
     expected = sample(converted)
     path = save(converted)
     again = core_load(path)
-    layers = [module for module in again.model.diffusion_model.modules() if is_int8(module)]
+    layers = int8_layers(again).values()
     assert len(layers) == 70 and {type(layer).__module__ for layer in layers} == {"comfy.ops"}
     assert torch.equal(sample(again), expected)
     assert torch.equal(sample(converted), expected)
