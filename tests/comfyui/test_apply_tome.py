@@ -6,6 +6,7 @@ from attention_calls import attention_lengths
 from cases import often
 from comfy_host import checkpoints, in_process
 from distances import relative
+from our_nodes import technique
 from reusing import guided
 
 CUSTOM = "comfy_extras.nodes_custom_sampler"
@@ -138,17 +139,8 @@ STEPS = 8
 """With these, the first three steps are full where three quarters are left out."""
 
 
-def with_residual(studio, model=None, **settings):
-    return studio.tome(model or studio.model, residual="auto", **{**KEYS, **settings})
-
-
-def outcome(model):
-    return policy(model).kept
-
-
 def policy(model):
-    (technique,) = model.get_attachment("paceline").techniques
-    return technique.policy
+    return technique(model).policy
 
 
 @pytest.mark.parametrize(
@@ -156,23 +148,43 @@ def policy(model):
 )
 def test_it_is_much_closer_than_reduced_attention_alone(studio, sampler, times):
     plain = studio.sample(studio.model, steps=STEPS, sampler=sampler)
-    alone, model = (studio.tome(studio.model, residual=one, **KEYS) for one in ("off", "auto"))
+    model, alone = (studio.tome(studio.model, residual=one, **KEYS) for one in ("auto", "off"))
     near, far = (relative(studio.sample(one, steps=STEPS, sampler=sampler), plain) for one in (model, alone))
     assert near < far / times
     twice = 2 if sampler in ("heun", "dpm_2") else 1
     calls = STEPS * twice - (twice - 1)  # the last step of the solvers that evaluate twice is Euler's
-    assert (outcome(model).full, outcome(model).added) == (3, calls - 3)
+    assert (policy(model).kept.full, policy(model).kept.added) == (3, calls - 3)
     report = studio.report(model)
     assert f"residual: 3 of {calls} model calls computed attention both ways" in report
     assert "fallback" not in report and "left out: " not in report
 
 
+def test_attention_is_computed_both_ways_in_full_steps_only(studio):
+    """Another pack's override stays outside, and sees each attention once, as without it."""
+    model = studio.tome(studio.model, **KEYS | {"max_downsample": "1"}, residual="auto")
+    seen = attention_lengths(model, lambda one: studio.sample(one, steps=STEPS))
+    assert (seen.count((384, 384)), seen.count((384, 96))) == (3 * 3, 5 * 3)  # blocks of that size times steps
+
+
+def test_passes_one_by_one_give_the_same_image_as_together(studio):
+    """As where memory is short."""
+    import comfy.samplers
+
+    def one_by_one(args):
+        run = comfy.samplers.calc_cond_batch
+        options = {k: v for k, v in args["model_options"].items() if k != "sampler_calc_cond_batch_function"}
+        return [run(args["model"], [cond], args["input"], args["sigma"], options)[0] for cond in args["conds"]]
+
+    together, apart = (studio.tome(studio.model, residual="auto", **KEYS) for _ in range(2))
+    apart.set_model_sampler_calc_cond_batch_function(one_by_one)
+    assert relative(*(studio.sample(one, steps=STEPS) for one in (together, apart))) < 1e-5
+
+
 def test_regions_of_one_picture_each_have_their_own(studio):
-    text = studio.positive[0]
-    regions = [
-        [text[0] + 0.3 * number, text[1] | {"area": (12, 16, 12 * number, 0), "strength": 1.0}] for number in (0, 1)
-    ]
+    context, details = studio.positive[0]
+    areas = [{"area": (12, 16, 12 * number, 0), "strength": 1.0} for number in (0, 1)]
+    regions = [[context + 0.3 * number, details | area] for number, area in enumerate(areas)]
     plain = studio.sample(studio.model, steps=STEPS, positive=regions)
-    model, alone = with_residual(studio), studio.tome(studio.model, **KEYS)
+    model, alone = (studio.tome(studio.model, residual=one, **KEYS) for one in ("auto", "off"))
     near, far = (relative(studio.sample(one, steps=STEPS, positive=regions), plain) for one in (model, alone))
     assert near < far / 5 and "left out" not in studio.report(model)

@@ -118,10 +118,7 @@ def test_a_vae_in_another_precision_does_not_wait_for_the_gpu(studio):
 # kv_downsample gathers once, before projection. merge: cast, length, limit, quotient and cast of the tokens, two
 # gathers, product, maximum, NaN, sort; three lookups, their place, a comparison, a sum, a lookup, one less, sort,
 # search and two ranges for the slots; mean and spread. Its draw is shared by the blocks of a level.
-LAUNCHES = {
-    "kv_downsample": (1, 0),
-    "merge": (24, 3 * 41 + 8),
-}
+LAUNCHES = {"kv_downsample": (1, 0), "merge": (24, 3 * 41 + 8)}
 
 
 @pytest.mark.parametrize("title", LAUNCHES)

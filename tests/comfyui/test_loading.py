@@ -98,8 +98,7 @@ def test_two_workflows_in_turns_load_as_often_as_without_the_node(studio, model,
 
 
 @pytest.mark.parametrize(
-    "name",
-    often(["PacelineApplyToMe"], ["PacelineSetAttentionProcessor", "PacelineApplyToMe", "PacelineCompileUNet"]),
+    "name", often(["PacelineApplyToMe"], ["PacelineSetAttentionProcessor", "PacelineApplyToMe", "PacelineCompileUNet"])
 )
 def test_prompts_with_and_without_the_node_in_turns_load_once(studio, model, comfyui, moved, name):
     """ComfyUI drops what a prompt does not ask for, so the node runs anew in each of its five prompts.

@@ -70,8 +70,7 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
 
 
 @pytest.mark.parametrize(
-    ("backend", "sizes"),
-    often([("eager", ())], [("eager", ()), ("aot_eager", ((32, 24), (40, 24)))], several=True),
+    ("backend", "sizes"), often([("eager", ())], [("eager", ()), ("aot_eager", ((32, 24), (40, 24)))], several=True)
 )
 def test_a_kept_difference_is_one_graph_more_and_never_another(studio, compiled, backend, sizes):
     """One for steps in which attention is computed both ways, one for those in which the difference is added."""
