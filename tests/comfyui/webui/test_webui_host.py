@@ -1,6 +1,7 @@
 """Techniques in Stable Diffusion WebUI and Forge, by stand-ins of their objects around ComfyUI's real UNet."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -143,6 +144,15 @@ def test_a_refiner_that_takes_over_gets_the_techniques(host):
     host.draw(LOOSE, drawing=host.drawing(refiner=refiner, refiner_step=8), steps=16)
     assert host.said[-1].summary.counts["forecast"] > 0
     assert shadowed(refiner.model.diffusion_model) == before
+
+
+@pytest.mark.thorough
+def test_the_layout_of_sdxl(host, studio, sdxl):
+    host.studio = SimpleNamespace(model=sdxl)
+    prompt, negative = (hosts.always(in_process.random_conditioning(sdxl, seed=seed)) for seed in (1, 2))
+    host.draw(MERGE | LOOSE, prompts=hosts.prompts(prompt), negative=[negative[0].schedules], steps=10)
+    assert host.lines[0] == "Paceline Apply ToMe: active in 10 of 70 self-attention blocks"
+    assert host.said[1].summary.counts["forecast"] > 0
 
 
 @BOTH_HOSTS
