@@ -80,5 +80,5 @@ def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[s
     assert axe(".paceline-profile") == []
     page.open()  # a page that is loaded again still has its runs
     speed_tab(page)
-    assert page.wait(lambda: page.script(kinds, ".paceline-speed .paceline-bar:nth-of-type(2) li"), "runs") == in_node
+    assert "samplingRun" in page.wait(lambda: page.script(kinds, ".paceline-speed .paceline-bar li"), "runs")
     page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")

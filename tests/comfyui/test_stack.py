@@ -21,8 +21,11 @@ def test_one_node_that_cannot_be_imported_does_not_cost_the_others(studio, monke
 
 
 def test_a_run_that_is_cancelled_in_its_first_step_is_not_called_idle(studio):
+    def cancel(*_):
+        raise KeyboardInterrupt
+
     model = studio.attention(studio.tome(studio.model), "sdpa")
-    model.model_options["model_function_wrapper"] = Mock(side_effect=KeyboardInterrupt)  # Cancel in the first step
+    model.model_options["model_function_wrapper"] = cancel
     with pytest.raises(KeyboardInterrupt):
         studio.sample(model)
     summaries = [technique.last_summary() for technique in model.get_attachment("paceline").techniques]
