@@ -57,7 +57,7 @@ for name, limit in {**limits, "channels_last": 0.1}.items():
     node, settings = ON[name]
     changed = run(f"Paceline{node}", model=model, **settings)
     near(sample(changed), limit)
-    assert name != "fuse" or said(changed).state == "active", said(changed)
+    assert name != "fuse" or not on_gpu or said(changed).state == "active", said(changed)  # slower on a processor
     near(sample(model), 1e-6)
 if on_gpu:
     near(sample(run("PacelineModelPrecision", model=model, fp16_accumulation=True)), 0.1)
