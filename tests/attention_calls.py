@@ -1,7 +1,5 @@
 """Overrides of attention in tests, what attention was given, and backends that are a function of a test."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from paceline.optimizers import guard

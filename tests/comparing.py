@@ -49,8 +49,7 @@ class Emoji:
         seed, clock = options.pop("seed", 42), options.pop("clock", None) or count().__next__
         say = options.pop("say", str)
         steps = options.pop("steps", 4)
-        further = options.pop("further", ())
-        job = SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras", further=further)
+        job = SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras")
         sides = [Side(*side) if isinstance(side, tuple) else Side(side) for side in (baseline, optimized)]
         plan = MeasurePlan(steps, prompts=job.prompts, **options)
         with torch.inference_mode():

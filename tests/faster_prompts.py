@@ -44,3 +44,18 @@ def with_other_attention(monkeypatch: Any) -> None:
     from comfy.ldm.modules import attention
 
     monkeypatch.setattr(attention, "optimized_attention_masked", attention.attention_split)
+
+
+def job_of(state: dict[str, Any]) -> Any:
+    """Return the job that an answer is of."""
+    from paceline.service.faster.job_store import JOBS
+
+    return JOBS.known(state["job"])
+
+
+def on_device(monkeypatch: Any, device: str, **can: bool) -> None:
+    """Let plans be made for a device."""
+    from paceline.service.apply_recipe import Machine
+    from paceline.service.faster import plan
+
+    monkeypatch.setattr(plan, "machine_here", lambda: Machine(device, **can))

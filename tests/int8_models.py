@@ -1,7 +1,5 @@
 """What the tests of int8 models share: naming layers, comparing, a LoRA, and one call of the network."""
 
-from __future__ import annotations
-
 import re
 
 import torch

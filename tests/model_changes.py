@@ -14,40 +14,12 @@ import torch
 KEY = "diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.to_q.weight"
 
 
-def tome(studio, core_node, model):
-    return studio.tome(model)
-
-
-def tome_methods(studio, core_node, model):
-    return studio.tome(model, method="kv_downsample", ratio=0.75)
-
-
-def tome_residual(studio, core_node, model):
-    return studio.tome(model, method="kv_downsample", ratio=0.75, residual="auto")
-
-
-def tome_everywhere(studio, core_node, model):
-    return studio.tome(model, merge_mlp=True, merge_crossattn=True)
-
-
-def attention(studio, core_node, model):
-    return studio.attention(model, "sdpa_math")
-
-
-def lora(studio, core_node, model, strength=1.0):
-    return lora_for(model, strength)
-
-
 def lora_for(model, strength=1.0):
     clone = model.clone()
     shape = model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1.to_q.weight.shape
     difference = torch.randn(shape, generator=torch.Generator().manual_seed(5)) / 8
     assert clone.add_patches({KEY: ("diff", (difference,))}, strength) == [KEY]
     return clone
-
-
-def lora_weaker(studio, core_node, model):
-    return lora(studio, core_node, model, strength=0.4)
 
 
 def easycache(studio, core_node, model):
@@ -85,21 +57,19 @@ def image_prompt(studio, core_node, model):
 NEED_LEVELS = ("freeu", "perturbed_attention")
 """Changes that do nothing to a UNet of one level."""
 
+KEYS = {"method": "kv_downsample", "ratio": 0.75}
 MODEL_CHANGES = {
-    function.__name__: function
-    for function in (
-        tome,
-        tome_methods,
-        tome_residual,
-        tome_everywhere,
-        attention,
-        lora,
-        lora_weaker,
-        easycache,
-        freeu,
-        perturbed_attention,
-        image_prompt,
-    )
+    "tome": lambda studio, _, model: studio.tome(model),
+    "tome_keys": lambda studio, _, model: studio.tome(model, **KEYS),
+    "tome_residual": lambda studio, _, model: studio.tome(model, **KEYS, residual="auto"),
+    "tome_everywhere": lambda studio, _, model: studio.tome(model, merge_mlp=True, merge_crossattn=True),
+    "attention": lambda studio, _, model: studio.attention(model, "sdpa_math"),
+    "lora": lambda _, __, model: lora_for(model),
+    "lora_weaker": lambda _, __, model: lora_for(model, 0.4),
+    "easycache": easycache,
+    "freeu": freeu,
+    "perturbed_attention": perturbed_attention,
+    "image_prompt": image_prompt,
 }
 
 

@@ -1,7 +1,5 @@
 """What VAEs are given in tests, and calls of them as ComfyUI makes them."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import torch

@@ -3,8 +3,6 @@
 They do what `optimizers/in_webui/webui_models.py` says and nothing else; `tests/webui/` asks the real hosts.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import namedtuple
 from types import SimpleNamespace
@@ -47,9 +45,6 @@ class Inner(Module):
         super().__init__()
         self.inner_model = SimpleNamespace(alphas_cumprod=alphas(network), model_sampling=network.schedule)
         self.network, self.gives_noise = network, gives_noise
-
-    def t_to_sigma(self, timestep):
-        return self.network.schedule.sigma(timestep)
 
     def forward(self, x, sigma, cond=None):
         if not self.gives_noise:

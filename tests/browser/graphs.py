@@ -74,11 +74,7 @@ def plain(checkpoint: Path) -> dict[str, Any]:
 
 def _small(path: Path, checkpoint: Path) -> dict[str, Any]:
     workflow = json.loads(path.read_text(encoding="utf-8"))
-    values = {
-        "CheckpointLoaderSimple": {0: checkpoint.name},
-        "EmptyLatentImage": {0: 128, 1: 192},
-        "KSampler": {2: 1},
-    }
+    values = {"CheckpointLoaderSimple": {0: checkpoint.name}, "EmptyLatentImage": {0: 128, 1: 192}, "KSampler": {2: 1}}
     workflow["id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, path.stem))
     for node in workflow["nodes"]:
         for index, value in values.get(node["type"], {}).items():

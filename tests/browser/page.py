@@ -16,7 +16,7 @@ from PIL import Image
 from .chrome import find_browser, start_browser
 from .graphs import BUILD
 from .greetings import begin_anew
-from .scripts import COUNT_REQUESTS, FEWER_FRAMES, FEWER_IN_RUNS, KEPT, SLOW_CONNECTION
+from .scripts import COUNT_REQUESTS, FEWER_FRAMES, FEWER_IN_RUNS, SLOW_CONNECTION
 from .tab import Box, Tab
 
 ESCAPE, ENTER, TAB, LEFT = "\ue00c", "\ue007", "\ue004", "\ue012"
@@ -60,14 +60,6 @@ class Page(Tab):
         self.script(FEWER_IN_RUNS)
         return self
 
-    def reload(self) -> Page:
-        """Load the page again as a user does, who has waited until the page has kept the open workflow."""
-        self.wait(lambda: self.script(KEPT), "kept workflow")
-        self.script("window.loadedBefore = true")
-        self.driver.refresh()
-        self.wait(lambda: self.driver.execute_script("return !window.loadedBefore"), "new page")
-        return self.ready()
-
     def setting(self, name: str, value: Any) -> None:
         """Change a setting of the frontend."""
         self.script("await app.extensionManager.setting.set(args[0], args[1])", name, value)
@@ -88,15 +80,6 @@ class Page(Tab):
         )
         self.wait(lambda: self.script(speaks, language), f"page that speaks {language}", 60)
         self.settle()
-
-    @contextmanager
-    def language(self, name: str) -> Iterator[None]:
-        """Let the page speak a language as long as the context lasts."""
-        self.speak(name)
-        try:
-            yield
-        finally:
-            self.speak("en")
 
     def use(self, renderer: str, theme: str = "dark") -> None:
         """Choose the renderer of nodes and the colours."""

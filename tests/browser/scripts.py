@@ -1,7 +1,5 @@
 """Scripts that see what the page asks and keeps, or change when it is answered."""
 
-from __future__ import annotations
-
 COUNT_REQUESTS = """
 if (!window.requests) {
   const { fetch } = window, requests = (window.requests = new Set());
@@ -46,26 +44,6 @@ for (const name of ["execution_start", "execution_success", "execution_error", "
   app.api.addEventListener(name, () => (still.disabled = !(window.samples = name === "execution_start")));
 """
 """Script for a page that is ready: in a run, whose processors the frames would take, two frames a second, all still."""
-
-KEPT = """
-const { changeTracker } = app.extensionManager.workflow.activeWorkflow;
-(changeTracker.captureCanvasState ?? changeTracker.checkState).call(changeTracker);
-const places = (nodes) => JSON.stringify(nodes.map(({ id, type, pos }) => [id, type, pos]));
-const wanted = places(JSON.parse(JSON.stringify(changeTracker.activeState.nodes)));
-const holds = (value) => {
-  if (typeof value !== "string") {
-    if (Array.isArray(value?.nodes)) return places(value.nodes) === wanted;
-    return value !== null && typeof value === "object" && Object.values(value).some(holds);
-  }
-  try {
-    return value.startsWith("{") && holds(JSON.parse(value));
-  } catch {
-    return false;
-  }
-};
-return [localStorage, sessionStorage].some((storage) => Object.values(storage).some(holds));
-"""
-"""Script: whether the page has kept the open workflow as it is now, which it does a while after the last change."""
 
 SLOW_CONNECTION = """
 const { api } = app, { fetchApi } = api;

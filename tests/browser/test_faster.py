@@ -293,36 +293,6 @@ def test_a_video_is_decoded_in_a_single_tile_to_look(page: Page, server: ComfySe
     file.unlink()
 
 
-@pytest.mark.thorough
-def test_two_samplers_and_a_subgraph(page: Page):
-    page.use(CANVAS)
-    page.build(
-        SAMPLED
-        + """
-        const second = make("KSampler", 680, 400, { ...settings, steps: 16, denoise: 0.6 });
-        link(loader, 0, second, "model");
-        for (const name of ["positive", "negative"]) link(name === "positive" ? positive : negative, 0, second, name);
-        link(sampler, 0, second, "latent_image");
-        link(second, 0, decode, "samples");
-        window.outer = app.canvas.graph.convertToSubgraph(new Set([second])).node.id;
-        """,
-        16,
-        16,
-    )
-    page.settle()
-    open_dialog(page)
-    choose(page, "fast")
-    press(page, "Run once and look")
-    assert "Reuse Steps" in offer(page)
-    press(page, "Keep")
-    prompt = page.script("return (await app.graphToPrompt()).output")
-    samplers = [node for node in prompt.values() if node["class_type"] == "KSampler"]
-    assert len(samplers) == 2
-    for sampler in samplers:
-        assert prompt[sampler["inputs"]["model"][0]]["class_type"] == "PacelineReuseSteps"
-    assert page.run() == "success"
-
-
 @pytest.mark.thorough  # draws the moving picture of the README
 def test_one_click_with_a_trained_model(page: Page):
     frames: list[tuple[Path, int]] = []

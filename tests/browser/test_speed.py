@@ -51,22 +51,6 @@ def speed_tab(page: Page) -> Any:
     return page.wait(lambda: page.element(".paceline-speed"), "tab")
 
 
-def test_what_does_not_fit_into_the_tab_is_scrolled(page: Page, timed: dict[str, str]):
-    tab = speed_tab(page)
-    page.script("document.querySelector('.paceline-bars').style.height = '2000px'")
-    inside = "return arguments[0].getBoundingClientRect().bottom <= innerHeight && arguments[0].scrollHeight > 2000"
-    assert page.driver.execute_script(inside, tab)
-    page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
-
-
-def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, str]):
-    assert timed["off"].split(" · ")[:1] == ["plain"] and "it" in timed["off"]
-    against, rate = timed["on"].split(" · ")
-    # The size may have been drawn before by other tests: then more is known than of one run.
-    numbers = against.removeprefix("about ").removesuffix("x against plain").split("–")
-    assert all(float(factor) > 0 for factor in numbers) and ("it/s" in rate or "s/it" in rate)
-
-
 def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[str, str], axe):
     page.use(VUE)
     node = page.build(
@@ -94,16 +78,7 @@ def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[s
     assert {"attention", "convolution", "linear"} <= set(in_node)
     assert page.wait(lambda: page.script(kinds, ".paceline-speed .paceline-bar:nth-of-type(2) li"), "tab") == in_node
     assert axe(".paceline-profile") == []
-    page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
-    page.script(
-        """
-        const runs = JSON.parse(sessionStorage.getItem("paceline.runs"));
-        runs.at(-1).parts.at(-1).wonBack = "won back";
-        sessionStorage.setItem("paceline.runs", JSON.stringify(runs));
-        """
-    )
-    page.reload()
+    page.open()  # a page that is loaded again still has its runs
     speed_tab(page)
-    pays = "return [...document.querySelectorAll('.paceline-speed .paceline-bar > p')].map((line) => line.textContent)"
-    page.wait(lambda: "won back" in page.script(pays), "when compiling pays")  # the page keeps other tests' runs too
+    assert "samplingRun" in page.wait(lambda: page.script(kinds, ".paceline-speed .paceline-bar li"), "runs")
     page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")

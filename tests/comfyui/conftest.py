@@ -10,7 +10,7 @@ from unittest.mock import patch
 import emoji_model
 import pytest
 import torch
-from comfy_host import checkpoints, in_process, pack
+from comfy_host import checkpoints, in_process, pack, transformers
 from comparing import Emoji
 from compiled_models import with_model_of_its_own
 from executing import Executor
@@ -88,6 +88,12 @@ class Studio:
         positive = options.pop("positive", self.positive)
         negative = options.pop("negative", self.negative)
         return in_process.sample(model, positive, negative, latent, steps=steps, **{"seed": 7, **options})
+
+    def draw(self, family: str, model: Any, steps: int = 1, cfg: float = 1.0) -> torch.Tensor:
+        """Sample with a small transformer; video and sound are flat, one behind the other."""
+        texts = (transformers.conditioning(family, seed=seed) for seed in (1, 2))
+        drawn = in_process.sample(model, *texts, transformers.latent(family), 7, steps, cfg, scheduler="simple")
+        return torch.cat([stream.flatten() for stream in drawn.unbind()])
 
     def in_dtype(self, weights: torch.dtype, compute: torch.dtype) -> Any:
         """Return ComfyUI's own model of the same weights, loaded in another dtype."""

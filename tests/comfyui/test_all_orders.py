@@ -4,19 +4,16 @@ Techniques install in their own order, whatever that of the nodes was. So the se
 attached last differs, and it must not matter.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
 import pytest
 import torch
 from cases import often
 from comfy_host import checkpoints
 from distances import relative
 from model_changes import lora_for
-from reusing import reuse
+from our_nodes import put
+from reusing import outcome
 
-CANONICAL = ("lora", "precision", "int8", "fuse", "attention", "tome", "compile")
+CANONICAL = ("lora", "precision", "int8", "fuse", "attention", "merge", "compile")
 TURNS = [CANONICAL[turn:] + CANONICAL[:turn] for turn in range(len(CANONICAL))]
 
 
@@ -27,34 +24,18 @@ def small():
 
 
 @pytest.fixture(scope="module")
-def nodes(studio):
-    compile_settings = {"backend": "eager", "strict": True}
-    return {
-        "tome": lambda model: studio.tome(model),
-        "attention": lambda model: studio.attention(model, "sdpa_math"),
-        "compile": lambda model: studio.run("PacelineCompileUNet", model=model, **compile_settings),
-        "int8": lambda model: studio.run("PacelineQuantizeInt8", model=model, include="attn, ff"),
-        "fuse": lambda model: studio.run("PacelineFuseQKV", model=model),
-        "lora": lora_for,
-        "precision": lambda model: studio.run("PacelineModelPrecision", model=model, dtype="bf16"),
-    }
-
-
-@pytest.fixture(scope="module")
-def draw(studio, small, nodes):
-    def run(order):
+def draw(studio, small):
+    def run(order, steps=1):
         model = small
         for name in order:
-            model = nodes[name](model)
-        return model, studio.sample(model, steps=1)
+            model = lora_for(model) if name == "lora" else put(studio, name, model)
+        return model, studio.sample(model, steps=steps)
 
     return run
 
 
 def kinds(model):
-    from paceline.optimizers.in_comfyui.run.stack import stack_of
-
-    return [technique.kind for technique in stack_of(model).techniques]
+    return [technique.kind for technique in model.get_attachment("paceline").techniques]
 
 
 @pytest.fixture(scope="module")
@@ -80,18 +61,14 @@ def test_each_pair_both_ways_around_gives_one_picture(studio, draw, canonical, s
     assert torch.equal(studio.sample(small, steps=1), plain)
 
 
-def test_steps_are_left_out_wherever_the_node_stands(studio, small, nodes):
+def test_steps_are_left_out_wherever_the_node_stands(draw):
     """One step, as above, leaves nothing to reuse; so this needs more of them, and fewer orders."""
-    nodes = {**nodes, "reuse": partial(reuse, studio)}
     drawn = []
     with torch.compiler.set_stance("force_eager"):
         for place in (0, len(CANONICAL)):
-            model = small
-            for name in (*CANONICAL[:place], "reuse", *CANONICAL[place:]):
-                model = nodes[name](model)
-            drawn.append(studio.sample(model, steps=9))
-            assert "step_reuse" in kinds(model)
-            assert model.get_attachment("paceline").find("step_reuse").policy.outcome.forecast >= 2
+            model, picture = draw((*CANONICAL[:place], "reuse", *CANONICAL[place:]), steps=9)
+            drawn.append(picture)
+            assert outcome(model).forecast >= 2
     assert torch.equal(*drawn)
 
 

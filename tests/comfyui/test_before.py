@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from executing import node
+from paceline.service.faster.kept_runs import KeptRun, KeptRuns
+from paceline.service.faster.same_work import facts_here
 
 Z_IMAGE = {
     "patch_size": 2, "in_channels": 16, "dim": 3840, "n_layers": 30, "cap_feat_dim": 2560, "n_heads": 30,
@@ -18,13 +20,11 @@ Z_IMAGE = {
 }  # fmt: skip
 """Z-Image's network, in its own size: only the header of its file is written."""
 
+INT8 = {"preset": "balanced", "mode": "int8", "include": "", "exclude": "", "device": "auto"}
 OURS = {
     "tome": ("PacelineApplyToMe", {"preset": "quality", "max_downsample": "auto"}),
     "fuse": ("PacelineFuseQKV", {}),
-    "int8": (
-        "PacelineQuantizeInt8",
-        {"preset": "balanced", "mode": "int8", "include": "", "exclude": "", "device": "auto"},
-    ),
+    "int8": ("PacelineQuantizeInt8", INT8),
     "attention": ("PacelineSetAttentionProcessor", {"backend": "auto"}),
     "compile": ("PacelineCompileUNet", {"backend": "inductor"}),
     "reuse": ("PacelineReuseSteps", {"budget": 0.05}),
@@ -61,15 +61,14 @@ def said(comfyui: Any, tmp_path: Path, sd15_checkpoint: Path, monkeypatch: Any, 
     folders = ([str(tmp_path), str(sd15_checkpoint.parent)], {".safetensors"})
     monkeypatch.setitem(folder_paths.folder_names_and_paths, "checkpoints", folders)
 
-    def answer(file: str, between: str = "LoraLoaderModelOnly", steps: int = 8, **int8: str) -> dict[str, str]:
+    def answer(file: str, between: str = "LoraLoaderModelOnly", steps: int = 8) -> dict[str, str]:
         prompt = {
             "loader": node("CheckpointLoaderSimple", ckpt_name=file),
             "between": node(between, model=["loader", 0], lora_name="a", strength_model=1.0),
         }
         before = "between"
         for id, (kind, inputs) in OURS.items():
-            changed = int8 if id == "int8" else {}
-            prompt[id] = node(kind, model=[before, 0], strict=False, **inputs | changed)
+            prompt[id] = node(kind, model=[before, 0], strict=False, **inputs)
             before = id
         latent = {"latent_image": ["empty", 0], "positive": ["text", 0], "negative": ["text", 0]}
         prompt["sampler"] = node("KSampler", model=[before, 0], steps=steps, **latent)
@@ -92,8 +91,6 @@ def test_what_is_not_known_is_not_said(said):
 
 def test_what_compiling_took_here_is_said_of_the_same_kind_of_model(said, sd15_checkpoint, monkeypatch):
     from paceline.service import before_run as before
-    from paceline.service.faster.kept_runs import KeptRun, KeptRuns
-    from paceline.service.faster.same_work import facts_here
 
     kept = [
         KeptRun("work", "2026-01-01T00:00:00", {"compiling": seconds}, False, facts_here(), {"family": family})

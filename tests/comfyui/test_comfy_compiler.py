@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from attention_calls import EXACT, approximate, forget_faults
-from cases import often
 from reusing import reuse
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -81,7 +80,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 MERGE = {"method": "merge", "ratio": 0.5, "max_downsample": "2"}
-KEYS = {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "2"}
+KEYS = {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "2", "residual": "auto"}
 STEPS = 9
 
 
@@ -90,23 +89,12 @@ def guarded(studio, model):
     return approximate(studio, lambda inputs: EXACT(inputs), model)
 
 
-MODELS = {
-    "Reuse Steps": lambda studio, quantize: reuse(studio, studio.model, 0.3),
-    "Apply ToMe, keys": lambda studio, quantize: studio.tome(studio.model, **KEYS, residual="auto"),
-    "Apply ToMe, merging": lambda studio, quantize: studio.tome(studio.model, **MERGE),
-    "the guard": lambda studio, quantize: guarded(studio, studio.model),
-    "int8": lambda studio, quantize: quantize(studio.model),
-    "all together": lambda studio, quantize: reuse(
-        studio, guarded(studio, studio.tome(quantize(studio.model), **KEYS, residual="auto")), 0.3
-    ),
-}
-
-
-@pytest.mark.parametrize("name", often(["all together"], MODELS))
+@pytest.mark.parametrize("reduced", [MERGE, KEYS], ids=["merge", "keys"])
 def test_nothing_of_an_evaluation_is_kept_and_both_prompts_draw_as_without_the_compiler(
-    studio, quantize, monkeypatch, name
+    studio, quantize, monkeypatch, reduced
 ):
-    model = MODELS[name](studio, quantize)
+    """With Quantize int8, Apply ToMe, the guard and Reuse Steps at once."""
+    model = reuse(studio, guarded(studio, studio.tome(quantize(studio.model), **reduced)), 0.3)
     forget_faults()
     expected = studio.sample(model, steps=STEPS)
     graph = AllocationGraph()
@@ -116,12 +104,3 @@ def test_nothing_of_an_evaluation_is_kept_and_both_prompts_draw_as_without_the_c
     assert graph.kept == []
     for one in drawn:
         assert torch.equal(one, expected)
-
-
-def test_without_leaving_the_graph_a_kept_difference_would_be_of_it(studio, monkeypatch):
-    model = studio.tome(studio.model, **KEYS, residual="auto")
-    graph = AllocationGraph()
-    monkeypatch.setattr(graph, "pause", nullcontext)
-    with graph.around(model.model.diffusion_model, monkeypatch):
-        studio.sample(model, steps=STEPS)
-    assert graph.kept

@@ -1,7 +1,5 @@
 """Compile ControlNet while sampling a real model. The backend ``eager`` traces and guards as any other."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import pytest
@@ -113,20 +111,3 @@ def test_strength_and_schedule_compile_nothing_again(control_net, compiled, repo
         assert "compiled forward: 1 graph, 0 recompiles" in report(ours)
         assert "fallback" not in report(ours), "steps that the schedule skips are none"
         assert ("compiled calls: 4\n" in report(ours)) == (end == 1.0)
-
-
-def test_what_cannot_be_compiled_is_refused_by_name(compiled, control_net):
-    import comfy.controlnet
-
-    class Advanced:
-        def copy(self):
-            return self
-
-    kinds = [
-        (comfy.controlnet.ControlLora({}), "ControlLora, which builds its network anew"),
-        (comfy.controlnet.QwenFunControlNet(control_net.control_model), "QwenFunControlNet, which runs layers of the"),
-        (Advanced(), "Advanced, not one of ComfyUI's own. Load it with"),
-    ]
-    for kind, reason in kinds:
-        with pytest.raises(Exception, match=reason):
-            compiled(kind)

@@ -1,7 +1,5 @@
 """Compile UNet with real code generation, on the smallest UNet there is, and what it keeps for the next start."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from functools import partial

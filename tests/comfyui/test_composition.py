@@ -1,7 +1,5 @@
 """Each of our nodes on a MODEL, off again and on again, and beside others' patches: no bit of them is lost."""
 
-from __future__ import annotations
-
 import copy
 from itertools import product
 
@@ -10,22 +8,8 @@ import torch
 from attention_calls import with_override
 from cases import often
 from model_changes import lora_for
+from our_nodes import ON, put, said, technique
 
-ON = {
-    "merge": ("ApplyToMe", {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}),
-    "kv_downsample": (
-        "ApplyToMe",
-        {"preset": "custom", "method": "kv_downsample", "ratio": 0.75, "max_downsample": "auto"},
-    ),
-    "attention": ("SetAttentionProcessor", {"backend": "vanilla"}),
-    "fuse": ("FuseQKV", {}),
-    "int8": ("QuantizeInt8", {"include": "attn, ff"}),
-    "weight_only": ("QuantizeInt8", {"include": "attn, ff", "mode": "weight_only"}),
-    "precision": ("ModelPrecision", {"dtype": "bf16"}),
-    "channels_last": ("ModelPrecision", {"dtype": "fp32", "channels_last": True}),
-    "compile": ("CompileUNet", {"backend": "eager", "strict": True}),
-    "reuse": ("ReuseSteps", {"budget": 1.0}),
-}
 EXACT = ("fuse", "channels_last", "compile")
 """What may draw the very bits of the plain model."""
 
@@ -36,14 +20,12 @@ def state_of(network):
     return weights, {name: sorted(module.__dict__) for name, module in network.named_modules()}
 
 
-@pytest.mark.parametrize("name", often(ON.keys() - {"kv_downsample", "weight_only", "channels_last"}, ON))
+@pytest.mark.parametrize("name", often(ON.keys() - {"kv_downsample", "residual", "weight_only", "channels_last"}, ON))
 def test_off_again_is_bit_for_bit_what_it_was(studio, name):
-    node, settings = ON[name]
     network, options = studio.model.model.diffusion_model, {"steps": 9 if name == "reuse" else 2}
     with torch.compiler.set_stance("force_eager"):
         plain, before = studio.sample(studio.model, **options), state_of(network)
-        model = studio.run(f"Paceline{node}", model=studio.model, **settings)
-        drawn = []
+        model, drawn = put(studio, name, studio.model), []
         for _ in range(2):
             drawn.append(studio.sample(model, **options))
             assert torch.equal(studio.sample(studio.model, **options), plain)
@@ -60,6 +42,29 @@ def test_off_again_is_bit_for_bit_what_it_was(studio, name):
     assert weights.keys() == before[0].keys()
     assert all(torch.equal(tensor, before[0][key]) and tensor.dtype == before[0][key].dtype
                for key, tensor in weights.items())  # fmt: skip
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", often(["residual", "reuse"], ON))
+def test_an_error_in_the_middle_of_a_run_leaves_nothing_to_the_next(studio, name):
+    model, calls = put(studio, name, studio.model), []
+
+    def stop(*_):
+        calls.append(1)
+        if len(calls) == 5:
+            raise Stopped
+
+    with torch.compiler.set_stance("force_eager"):
+        expected = studio.sample(model, steps=9)
+        watch = model.model.diffusion_model.register_forward_hook(stop)
+        with pytest.raises(Stopped):
+            studio.sample(model, steps=9, seed=99)
+        watch.remove()
+        assert name != "residual" or not technique(model).policy.kept._records, "no memory is held"
+        assert torch.equal(studio.sample(model, steps=9), expected)
 
 
 def test_removing_gives_the_baseline_and_keeps_the_lora(studio, baseline):
@@ -100,29 +105,6 @@ def test_deep_shrink_merges_by_the_size_the_block_really_has(studio, core_node):
     assert "active in 7 of 7" in (report := studio.report(model)) and "fallback" not in report
 
 
-def test_other_attention_patches_run_outside_of_ours(studio):
-    """A pair of patches that doubles and halves sees all tokens, whichever node comes first."""
-    sizes = []
-
-    def before(q, k, v, extra_options):
-        sizes.append(("in", q.shape[1]))
-        return q * 2, k * 2, v * 2
-
-    def after(output, extra_options):
-        sizes.append(("out", output.shape[1]))
-        return output / 2
-
-    def patched(model):
-        clone = model.clone()
-        clone.set_model_attn1_patch(before)
-        clone.set_model_attn1_output_patch(after)
-        return clone
-
-    first, second = studio.sample(studio.tome(patched(studio.model))), studio.sample(patched(studio.tome(studio.model)))
-    assert torch.equal(first, second)
-    assert set(sizes) == {("in", 384), ("out", 384), ("in", 96), ("out", 96)}
-
-
 NODES = ("merge", "attention", "reuse")
 
 
@@ -159,13 +141,11 @@ def before_the_run(model, copied):
     often([("reuse", whole_run), ("merge", before_the_run)], product(NODES, (whole_run, before_the_run)), several=True),
 )
 def test_a_deep_copy_leads_to_the_same_run(studio, other, name):
-    (node, inputs), drawn, counts = ON[name], [], []
+    drawn, counts = [], []
     for copied in (no_deeper, copy.deepcopy):
-        model = studio.run(f"Paceline{node}", model=studio.model, **inputs)
-        model = other(model, copied)
+        model = other(put(studio, name, studio.model), copied)
         drawn.append(studio.sample(model, steps=12 if name == "reuse" else 2))
-        (technique,) = model.get_attachment("paceline").techniques
-        counts.append(technique.last_summary())
+        counts.append(said(model))
     assert torch.equal(*drawn)
     assert counts[0] == counts[1] and counts[0].state != "waiting"
 
@@ -173,8 +153,7 @@ def test_a_deep_copy_leads_to_the_same_run(studio, other, name):
 def skipping(model, every=2):
     """A step cache of another pack: the network's blocks do not run in each second call, and nothing says so."""
     calls, clone = [], model.clone()
-    network = clone.model.diffusion_model
-    plain, blocks = network.forward, [*network.input_blocks, network.middle_block, *network.output_blocks]
+    plain = clone.model.diffusion_model.forward
 
     def forward(x, timesteps=None, *args, **kwargs):
         calls.append(len(calls) % every == every - 1)
@@ -182,13 +161,8 @@ def skipping(model, every=2):
             return torch.zeros_like(x)
         return plain(x, timesteps, *args, **kwargs)
 
-    assert blocks
     clone.add_object_patch("diffusion_model.forward", forward)
     return clone
-
-
-def summary(model, kind):
-    return model.get_attachment("paceline").find(kind).last_summary()
 
 
 def with_all_tokens(func, q, k, v, *args, **kwargs):
@@ -200,26 +174,23 @@ def with_all_tokens(func, q, k, v, *args, **kwargs):
 def test_blocks_whose_attention_others_have_made_whole_are_not_merged(studio):
     model = studio.tome(with_override(studio.model, with_all_tokens), max_downsample="1")
     studio.sample(model)
-    found = summary(model, "token_merging")
+    found = said(model, "token_merging")
     assert found.headline.startswith("not active in any of")
     assert any("returned all tokens instead of the merged tokens" in line for line in found.details)
 
 
-@pytest.mark.parametrize("compiled", often([False], [False, True]), ids=["plain", "compiled blocks"])
-def test_int8_layers_are_counted_where_they_compute(studio, compiled):
-    model = studio.run("PacelineQuantizeInt8", model=studio.model, include="attn, ff")
-    if compiled:
-        model = studio.run("PacelineCompileUNet", model=model, backend="eager", scope="repeated_blocks")
+def test_int8_layers_are_counted_where_they_compute(studio):
+    model = put(studio, "int8", studio.model)
     studio.sample(model)
-    every = summary(model, "int8").counts["layers"]
-    assert every == len(model.get_attachment("paceline").find("int8").policy.choices.quantized)
+    every = said(model, "int8").counts["layers"]
+    assert every == len(technique(model, "int8").policy.choices.quantized)
     half = skipping(model)
     studio.sample(half)
-    found = summary(half, "int8")
+    found = said(half, "int8")
     assert found.counts == {"layers": every / 2, "model_calls": 2, "fallbacks": 0}
     none = skipping(model, every=1)
     studio.sample(none)
-    assert summary(none, "int8").headline == "not active: none of its int8 layers was called"
+    assert said(none, "int8").headline == "not active: none of its int8 layers was called"
 
 
 def test_layers_that_fuse_qkv_leaves_alone_are_counted_where_they_are_called(studio):
@@ -230,9 +201,9 @@ def test_layers_that_fuse_qkv_leaves_alone_are_counted_where_they_are_called(stu
     attention.to_v.weight_function = [lambda weight: weight * 2]
     try:
         studio.sample(skipping(model))
-        found = summary(model, "qkv_fusion")
+        found = said(model, "qkv_fusion")
         assert found.counts["fallbacks"] == 1 and found.details[0].startswith("1 x fallback: the model is only partly")
         studio.sample(skipping(model, every=1))
-        assert summary(model, "qkv_fusion").headline.startswith("not active: no attention layer was called")
+        assert said(model, "qkv_fusion").headline.startswith("not active: no attention layer was called")
     finally:
         plain.weight_function = []

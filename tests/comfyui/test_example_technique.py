@@ -1,7 +1,5 @@
 """The technique of examples/technique: what each technique must pass, in one file."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from comfy_host.paths import ROOT

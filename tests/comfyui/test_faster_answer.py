@@ -10,63 +10,56 @@ import pytest
 import torch
 from comfy_host import vaes
 from executing import node
-from faster_prompts import ask, plain
+from faster_prompts import ask, job_of, on_device, plain
+from paceline.measure.replay import Decoding
+from paceline.service.faster import levers
+from paceline.service.faster.kept_runs import Ended, KeptRuns, Trial, kept_run
+from paceline.service.faster.workflow import Workflow
 
 PROMPT = plain(Path("x.safetensors"))
 
 
-def ended(
-    kept: Any,
-    prompt: dict[str, Any] = PROMPT,
-    loaded: bool = False,
-    again: str = "",
-    brief: float = 0.0,
-) -> None:
+def ended(kept: Any, prompt: Any = PROMPT, loaded: bool = False, again: str = "", brief: float = 0.0) -> None:
     """Keep a run of a workflow, with seconds of nodes that are so brief that none is told of."""
-    from paceline.service.faster.kept_runs import Ended, kept_run
-    from paceline.service.faster.workflow import Workflow
-
     parts = {"samplingRun": {"5": 6.0}, "decoding": {"6": 2.0}, "saving": {"7": 0.01}, "textEncoding": {"3": 1.0}}
     parts |= {"loading": {"1": 1.0}} if loaded or again else {}
-    sent = {
-        "prompt_id": "one",
-        "seconds": {kind: sum(nodes.values()) for kind, nodes in parts.items()} | {"otherNodes": brief},
-        "nodes": [id for nodes in parts.values() for id in nodes],
-        "loaded": loaded,
-        "parts": parts,
-        "again": again,
-    }
+    seconds = {kind: sum(nodes.values()) for kind, nodes in parts.items()} | {"otherNodes": brief}
+    sent = {"prompt_id": "one", "seconds": seconds, "loaded": loaded, "parts": parts, "again": again}
+    sent["nodes"] = [id for nodes in parts.values() for id in nodes]
     kept.add(kept_run(Ended.read(sent), Workflow.read(prompt)), str(len(kept.read())))
 
 
 @pytest.fixture
 def kept(comfyui, user_folder) -> Any:
-    from paceline.service.faster.kept_runs import KeptRuns
-
     return KeptRuns()
 
 
-def rows(prompt: dict[str, Any] = PROMPT, choice: str = "fast") -> dict[tuple[str, str], tuple[float, str]]:
-    time = ask(do="look", prompt=prompt, choice=choice)["time"]
-    return {(one["kind"], one["name"]): (one["seconds"], one["remedy"]["text"]) for one in time["parts"]}
+def time_of(prompt: dict[str, Any], choice: str = "fast") -> Any:
+    return ask(do="look", prompt=prompt, choice=choice)["time"]
+
+
+def rows(choice: str = "fast") -> dict[tuple[str, str], tuple[float, str]]:
+    parts = time_of(PROMPT, choice)["parts"]
+    return {(one["kind"], one["name"]): (one["seconds"], one["remedy"]["text"]) for one in parts}
 
 
 def test_a_workflow_that_never_ran_has_no_answer_yet(kept):
-    assert ask(do="look", prompt=PROMPT, choice="fast")["time"] is None
+    assert time_of(PROMPT) is None
     ended(kept, plain(Path("x.safetensors"), steps=7))
-    assert ask(do="look", prompt=PROMPT, choice="fast")["time"] is None, "another workflow's"
+    assert time_of(PROMPT) is None, "another workflow's"
 
 
 def test_the_last_run_is_the_answer_each_part_with_what_acts_on_it(reads, kept):
     ended(kept, plain(Path("x.safetensors"), "a whale", seed=3), loaded=True)
     as_run = plain(Path("x.safetensors"), cfg=7)  # ComfyUI makes 7.0 of the page's 7
     ended(kept, as_run)
-    looked = ask(do="look", prompt=PROMPT, choice="fast")
-    assert looked["time"]["sentence"]["text"] == "The last picture took 9.01 s (2 pictures: 9.01 to 10 s)"
+    assert time_of(PROMPT)["sentence"]["text"] == "The last picture took 9.01 s (2 pictures: 9.01 to 10 s)"
     found = rows()
     assert [kind for kind, _ in found] == ["samplingRun", "decoding", "textEncoding", "otherNodes"]
     assert (found["samplingRun", "KSampler"][0], found["otherNodes", ""][0]) == (6.0, 0.01)
     reads(found["samplingRun", "KSampler"][1], found["textEncoding", ""][1], found["otherNodes", ""][1])
+    ended(kept, brief=0.4)  # of nodes that are so brief that none is told of
+    assert time_of(PROMPT)["sentence"]["text"] == "The last picture took 9.41 s (3 pictures: 9.01 to 10 s)"
 
 
 def test_what_is_named_by_no_node_stands_in_one_row(comfyui):
@@ -80,17 +73,7 @@ def test_what_is_named_by_no_node_stands_in_one_row(comfyui):
     assert found[1] == ("otherNodes", "", pytest.approx(3.01)) and found[2][2] == 1.0 and found[2][1]
 
 
-def test_the_last_picture_is_as_long_as_it_was_beside_the_others(kept):
-    for _ in range(2):
-        ended(kept, brief=0.4)
-    looked = ask(do="look", prompt=PROMPT, choice="fast")
-    assert looked["time"]["sentence"]["text"] == "The last picture took 9.41 s (2 pictures: 9.41 to 9.41 s)"
-
-
 def test_what_was_no_gain_is_said_with_its_day_and_is_not_worth_a_trial(kept):
-    from paceline.service.faster.kept_runs import Trial
-    from paceline.service.faster.workflow import Workflow
-
     ended(kept)
     slow = Trial("0", "Apply ToMe", "fast", "Apply ToMe: 0.87x as fast here, which is no gain.")
     kept.note(Workflow.read(PROMPT), [slow])
@@ -102,10 +85,7 @@ def test_what_was_no_gain_is_said_with_its_day_and_is_not_worth_a_trial(kept):
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_of_a_vae_is_said_what_acts_on_it(reads, kept, monkeypatch, device):
-    from paceline.service.apply_recipe import Machine
-    from paceline.service.faster import plan
-
-    monkeypatch.setattr(plan, "machine_here", lambda: Machine(device, can_compile=True))
+    on_device(monkeypatch, device, can_compile=True)
     ended(kept)
     reads(rows()["decoding", ""][1])
 
@@ -135,19 +115,16 @@ def switched(turbo: bool) -> dict[str, Any]:
 def test_a_switch_of_the_workflow_that_takes_fewer_steps_is_found(kept):
     told = "This workflow has a switch: with Turbo LoRA on it takes 4 steps instead of 20."
     assert told in said_before(switched(False))
-    assert told.replace("Turbo LoRA", "enable_turbo") in said_before(
-        switched(False), names={"turbo.value": "enable_turbo"}
-    ), "as the widget of the subgraph around it is called"
+    outside = said_before(switched(False), names={"turbo.value": "enable_turbo"})
+    assert told.replace("Turbo LoRA", "enable_turbo") in outside, "as the widget of the subgraph around it is called"
     assert not any("has a switch" in line for line in said_before(switched(True)) + said_before(PROMPT))
     (lever,) = ask(do="look", prompt=switched(False), choice="fast")["levers"]
     assert lever["sets"] == [{"node": "turbo", "input": "value", "value": True}]
 
 
 def test_the_answer_says_again_what_the_workflow_has_of_its_own(kept):
-    from paceline.service.faster.job_store import JOBS
-
     prompt = switched(False)
-    job = JOBS.known(ask(do="run", prompt=prompt, choice="fast")["job"])
+    job = job_of(ask(do="run", prompt=prompt, choice="fast"))
     job.measured = {"samplingRun": {"5": 1.0}}
     assert job.answer()["levers"] == ask(do="look", prompt=prompt, choice="fast")["levers"] != []
 
@@ -178,10 +155,8 @@ def test_a_turbo_lora_that_is_bypassed_is_told(kept, files):
     (lever,) = ask(do="look", prompt=two, choice="fast", bypassed=[off])["levers"]
     assert lever["said"]["text"] == f"{told} 20." and lever["sets"] == [], "a person says which of them"
     few = plain(Path("x.safetensors"), steps=4)
-    others = [
-        off | {"values": ["style.safetensors"]},
-        off | {"values": ["none_4steps.pt"]},
-        off | {"type": "VAELoader"},
+    others = [off | {"values": [name]} for name in ("style.safetensors", "none_4steps.pt")] + [
+        off | {"type": "VAELoader"}
     ]
     for prompt, bypassed in ((few, [off]), (PROMPT, others)):
         assert not any("is bypassed" in line for line in said_before(prompt, bypassed=bypassed))
@@ -197,9 +172,6 @@ def test_a_file_with_fewer_bits_beside_the_one_that_is_loaded_is_told(kept, file
 
 def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
     import comfy.model_management
-    from paceline.measure.replay import Decoding
-    from paceline.service.faster.levers import needless_tiles
-    from paceline.service.faster.workflow import Workflow
 
     monkeypatch.setattr(comfy.model_management, "get_free_memory", lambda device: 8e9)
 
@@ -209,7 +181,7 @@ def test_tiles_are_needless_where_the_whole_fits(comfyui, monkeypatch):
     def found(method: str = "decode_tiled", needed: float = 3e9, axes: int = 4, **more: Any) -> list[Any]:
         vae = SimpleNamespace(memory_used_decode=lambda shape, dtype: needed, vae_dtype=None, device=None, **more)
         decoding = Decoding("1", vae, method, torch.zeros([1] * axes), 1.0)
-        return [*needless_tiles(workflow, [(workflow.vae_links[0], decoding)])]
+        return [*levers.needless_tiles(workflow, [(workflow.vae_links[0], decoding)])]
 
     (picture,), (video,) = found(), found(axes=5)
     assert "The whole picture needs about 3 GB by ComfyUI's estimate, and 8 GB are free" in picture.said
@@ -233,8 +205,6 @@ def test_a_video_in_the_largest_tile_is_decoded_at_once(comfyui, core_node):
 
 
 def test_what_is_loaded_is_known_as_it_is(comfyui, monkeypatch):
-    from paceline.service.faster import levers
-
     def said(patched: int) -> list[str]:
         one = SimpleNamespace(model=torch.nn.Linear(2, 2), lowvram_patch_counter=lambda: patched)
         monkeypatch.setattr(levers, "loaded_patchers", lambda: [one])

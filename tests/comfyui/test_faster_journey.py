@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
 import re
-import subprocess
-import sys
-import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +11,17 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from cases import often
 from executing import Executor, node
-from faster_prompts import ask, with_other_attention
+from faster_prompts import ask, job_of, on_device, with_other_attention
+from paceline.measure.expect import ROUNDING, Probed
 from paceline.measure.measure import SIDES
 from paceline.optimizers.core.errors import InvalidSetting
+from paceline.optimizers.in_comfyui.compilation import comfy_env
+from paceline.service.comfyui import evaluating, probe
+from paceline.service.faster import kept_runs
+from paceline.service.faster.kept_runs import Ended, KeptRun, KeptRuns, facts_here, kept_run
+from paceline.service.faster.proof import Proof
+from paceline.service.faster.workflow import Workflow
 
 STOPPED = "The run was stopped early, so more may be possible."
 
@@ -44,8 +46,6 @@ def latent(comfyui: Executor, prompt: dict[str, Any], id: str = "sampler") -> to
 
 
 def test_from_the_question_to_the_proof(comfyui, workflow):
-    from paceline.service.faster.job_store import JOBS
-
     before, plain = copy.deepcopy(workflow), latent(comfyui, workflow)
     looked = ask(do="look", prompt=workflow, choice="fast")
     said = [line["text"] for line in looked["lines"]]
@@ -56,13 +56,15 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
     )
 
     began = ask(do="run", prompt=workflow, choice="fast")
+    job = job_of(began)
+    with pytest.raises(InvalidSetting, match="There is no offer"):
+        ask(do="prove", job=job.id)
     assert torch.equal(latent(comfyui, began["prompt"]), plain)
-    (sampling,) = JOBS.known(began["job"]).observer.samplings
+    (sampling,) = job.observer.samplings
     sampling.loading_seconds, sampling.sampling_seconds = 0.0, 3.0  # however long this machine took
     probing = ask(do="next", job=began["job"], seconds={"samplingRun": 3.0, "decoding": 0.5})
     assert probing["phase"] == "probe" and probing["time"]["sentence"]["text"].startswith("This run took ")
     assert {"decoding", "samplingRun"} <= {part["kind"] for part in probing["time"]["parts"]}
-    job = JOBS.find(began["job"])
     assert job.observer.bytes > 0
     comfyui.run(probing["prompt"])
     assert job.observer.bytes == 0  # nothing is kept for an answer that nobody asks for
@@ -104,40 +106,33 @@ def test_from_the_question_to_the_proof(comfyui, workflow):
         seeded["sampler"]["inputs"]["seed"] += seed
         shown = [latent(comfyui, proving, links[f"{side} {seed} 0"][0]) for side in SIDES]
         assert torch.equal(shown[0], latent(comfyui, seeded)) and not torch.equal(shown[1], shown[0])
+    again = ask(do="prove", job=job.id)  # draws anew, though ComfyUI still has all of the first
+    while again["prompt"]:
+        comfyui.run(again["prompt"])
+        again = ask(do="next", job=job.id)
+    assert again["offer"]["measured"]["text"].startswith("Measured, steps of ")
     assert workflow == before
 
 
-@pytest.mark.parametrize("busy", often([False], [False, True]))
-def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyui, workflow, monkeypatch, busy):
-    """With seconds of the test's own, so that the nodes are 1.67 times as fast; 8 times in one run of a busy machine.
-
-    Where the seconds of two seeds are clear, no third is drawn.
-    """
-    from paceline.service.faster.job_store import JOBS
-    from paceline.service.faster.proof import Proof
-
+def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyui, workflow, monkeypatch):
+    """With seconds of the test's own, so that the nodes are 1.67 times as fast: as that is clear, no third is drawn."""
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])
     comfyui.run(ask(do="next", job=began["job"])["prompt"])
     ask(do="next", job=began["job"])
-    job, drawn = JOBS.find(began["job"]), {}
+    job, drawn = job_of(began), {}
 
     def draw(state: dict[str, Any], seeds: int) -> Proof:
         proof: Proof = job.proof
         with monkeypatch.context() as later:
             later.setattr(Proof, "judge", lambda *_: None)
             comfyui.run(state["prompt"])
-        links = state["prompt"]["paceline_trial"]["inputs"].items()
-        latents = {
-            name: {"samples": latent(comfyui, state["prompt"], link[0])}
-            for name, link in links
-            if isinstance(link, list)
-        }
+        links = state["prompt"]["paceline_trial"]["inputs"]
+        ids = {name: link[0] for name, link in links.items() if isinstance(link, list)}
+        latents = {name: {"samples": latent(comfyui, state["prompt"], id)} for name, id in ids.items()}
         proof.observer.samplings = proof.observer.samplings[: 2 * seeds]  # without what was drawn for the latents
         for one in proof.observer.samplings:
             one.sampling_seconds = 2000.0 if one.link.startswith("baseline") else 1200.0
-        if busy:
-            proof.observer.samplings[0].sampling_seconds = 9600.0
         with torch.inference_mode():
             proof.judge(latents, None)
         drawn.update(latents)
@@ -145,11 +140,6 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
 
     assert not draw(ask(do="prove", job=began["job"]), 1).over
     proof = draw(ask(do="next", job=began["job"]), 2)
-    if busy:
-        assert not proof.over and proof.text.startswith("After 2 of at most 3 seeds: ")
-        proof = draw(ask(do="next", job=began["job"]), 3)
-        assert proof.text.startswith("Measured, steps of 3 pictures: ") and proof is job.proof
-        return
     assert re.match(r"Measured, steps of 2 pictures: \d+% less work, .*; 1.67x faster \(1.67 to 1.67\)\.", proof.text)
     first = next(one for one in proof.observer.samplings if one.link.startswith("baseline 0 "))
     with torch.inference_mode():
@@ -158,43 +148,10 @@ def test_a_proof_draws_what_leaving_out_late_levels_does_in_the_same_time(comfyu
     assert re.search(r"these nodes leaving out 7 of 16 noise levels gives \S+x, with a difference ", proof.text)
 
 
-def test_a_second_proof_draws_anew_and_there_is_none_without_an_offer(comfyui, studio):
-    """ComfyUI still has all that the first one has drawn."""
-    from paceline.measure.expect import Range
-    from paceline.service.faster.job_store import JOBS
-    from paceline.service.faster.offers import Offer
-    from paceline.service.recipe import Step
-
-    sampling = {"seed": 3, "steps": 2, "cfg": 1.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
-    texts = {name: comfyui.give("CONDITIONING", name, getattr(studio, name)) for name in ("positive", "negative")}
-    links = {name: [name, 0] for name in ("model", "positive", "negative", "latent_image")}
-    prompt = texts | {
-        "model": comfyui.give("MODEL", "tiny", studio.model),
-        "latent_image": comfyui.give("LATENT", "small", {"samples": torch.zeros(1, 4, 8, 8)}),
-        "sampler": node("KSampler", **links, **sampling),
-        "save": node("PreviewAny", source=["sampler", 0]),
-    }
-    job = JOBS.find(ask(do="run", prompt=prompt, choice="fast")["job"])
-    with pytest.raises(InvalidSetting, match="There is no offer"):
-        ask(do="prove", job=job.id)
-    assert job.proof is None
-    once, chosen = Range(1.0, 1.0, 1.0), (job.plans[0].link, (Step("PacelineFuseQKV"),))
-    job.offer = Offer("Fuse QKV", frozenset(["Fuse QKV"]), [chosen], once, once, None, once, 1.0, 0.0, 0.0)
-    job.concluded = True
-    for _ in range(2):
-        state = ask(do="prove", job=job.id)
-        while state["prompt"]:
-            comfyui.run(state["prompt"])
-            state = ask(do="next", job=job.id)
-        assert state["offer"]["measured"]["text"].startswith("Measured, steps of ")
-
-
-@pytest.mark.parametrize("rounds", often([1], [0, 1]))
-def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workflow, monkeypatch, rounds):
+def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workflow, monkeypatch):
     """As if each evaluation took minutes."""
     import comfy.model_management as management
     from paceline.service.faster import job as one_job
-    from paceline.service.faster.job_store import JOBS
 
     monkeypatch.setattr(one_job, "SPARE", 0.0)
     monkeypatch.setattr(one_job, "monotonic", lambda: 1e9)  # so that its deadline never comes
@@ -203,10 +160,10 @@ def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workf
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])
     ask(do="next", job=began["job"])
-    job = JOBS.find(began["job"])
+    job = job_of(began)
 
     def say(share):
-        if share > rounds * 0.06:  # the plain evaluations are the first of 19 stages
+        if share > 0.06:  # the plain evaluations are the first of 19 stages
             raise management.InterruptProcessingException
 
     with pytest.raises(management.InterruptProcessingException), torch.inference_mode():
@@ -217,56 +174,22 @@ def test_a_stop_and_no_other_reason_is_said_of_what_was_not_tried(comfyui, workf
     assert STOPPED in said and not any(part in one for one in said for part in ("tried before", "No change we know"))
 
 
-@pytest.mark.thorough  # with a clock of the test's own it is in test_observed_run.py
-def test_the_deadline_is_kept_beside_a_busy_process(comfyui, workflow, monkeypatch):
-    """What was not tried by then is said."""
-    from paceline.service.faster import job as one_job
-    from paceline.service.faster.job_store import JOBS
-
-    monkeypatch.setattr(one_job, "SPARE", 1.0)
-    with_other_attention(monkeypatch)
-    deadlines, probe = list[float](), one_job.probe
-    monkeypatch.setattr(one_job, "probe", lambda *given: (deadlines.append(given[-1]), probe(*given))[1])
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-    try:
-        began = ask(do="run", prompt=workflow, choice="fast")
-        comfyui.run(began["prompt"])
-        comfyui.run(ask(do="next", job=began["job"], seconds={"samplingRun": 0.1})["prompt"])
-        late = time.monotonic() - deadlines[0]
-    finally:
-        for process in busy:
-            process.kill()
-    job, answer = JOBS.known(began["job"]), ask(do="next", job=began["job"])
-    assert late < 60, "an evaluation that has begun takes a second or two"
-    (found,) = job.probed
-    untried = {one.name for one in found if one.state == "untried"}
-    said = " ".join(line["text"] for line in [*answer["lines"], *(part["remedy"] for part in answer["time"]["parts"])])
-    assert {"Apply ToMe", "Set Attention Processor"} <= {one.name for one in found} and answer["phase"] == "answer"
-    assert all(one.name in said for one in found) and (("The next run begins with: " in said) == bool(untried))
-
-
 @pytest.fixture
 def compiling(comfyui, workflow, user_folder, monkeypatch):
     """Where Compile UNet would be tried: a function that returns the answer of a run whose steps took 9 s."""
-    from paceline.service.apply_recipe import Machine
     from paceline.service.faster import job as one_job
-    from paceline.service.faster import kept_runs as kept
-    from paceline.service.faster import plan
-    from paceline.service.faster.job_store import JOBS
-    from paceline.service.faster.kept_runs import KeptRun
-    from paceline.service.faster.workflow import Workflow
 
-    monkeypatch.setattr(plan, "machine_here", lambda: Machine("cuda", can_compile=True))
+    on_device(monkeypatch, "cuda", can_compile=True)
 
     def answered(tried, pictures=20):
         began = ask(do="run", prompt=workflow, choice="lossless", pictures=pictures)
-        job, known = JOBS.known(began["job"]), Workflow.read(workflow)
+        job, known = job_of(began), Workflow.read(workflow)
         monkeypatch.setattr(one_job, "behind", tried)
         comfyui.run(began["prompt"])
         for one in job.observer.samplings:
             one.loading_seconds, one.sampling_seconds = 0.0, 9.0
-        store, about, key = kept.KeptRuns(), kept.about(known), kept.workflow_key(known)
-        store.add(KeptRun("work", "now", {"steps": 9.0}, False, kept.facts_here(), about, key), str(len(store.read())))
+        store, about, key = KeptRuns(), kept_runs.about(known), kept_runs.workflow_key(known)
+        store.add(KeptRun("work", "now", {"steps": 9.0}, False, facts_here(), about, key), str(len(store.read())))
         comfyui.run(ask(do="next", job=began["job"], seconds={"samplingRun": 9.0})["prompt"])
         return ask(do="next", job=began["job"])
 
@@ -281,7 +204,6 @@ def said_of_sampling(answer: dict[str, Any]) -> str:
 
 def test_what_compiling_wins_says_what_it_costs_and_from_which_picture_it_pays(compiling, monkeypatch):
     """As the trial of one block has found it: two seconds for each of two kinds, 1.5 times as fast."""
-    from paceline.measure.expect import ROUNDING, Probed
     from paceline.service.faster import job as one_job
 
     gains = Probed("Compile UNet", (1.4, 1.5, 1.6), clear=True, error=ROUNDING, points=1, once=4.0)
@@ -295,8 +217,6 @@ def test_what_compiling_wins_says_what_it_costs_and_from_which_picture_it_pays(c
 
 
 def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
-    from paceline.optimizers.in_comfyui.compilation import comfy_env
-    from paceline.service.comfyui import evaluating, probe
     from paceline.service.faster import job as one_job
 
     def compiles(executor, *args, **kwargs):
@@ -322,24 +242,17 @@ def test_what_was_given_up_once_is_not_tried_again(compiling, monkeypatch):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_why_compiling_is_not_tried_is_said(reads, comfyui, workflow, monkeypatch, device):
-    from paceline.service.apply_recipe import Machine
-    from paceline.service.faster import plan
-
-    monkeypatch.setattr(plan, "machine_here", lambda: Machine(device))
+    on_device(monkeypatch, device)
     said = [line["text"] for line in ask(do="look", prompt=workflow, choice="balanced")["lines"]]
     reads(*(line for line in said if line.startswith("Compile UNet")))
 
 
 def test_the_next_click_knows_what_was_tried_offered_proved_and_kept(comfyui, workflow, user_folder):
     """Also where the run is kept after the answer, as a page can tell of it late."""
-    from paceline.service.faster.job_store import JOBS
-    from paceline.service.faster.kept_runs import Ended, KeptRuns, kept_run
-    from paceline.service.faster.workflow import Workflow
-
     known = Workflow.read(workflow)
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])
-    job, parts = JOBS.known(began["job"]), {"samplingRun": {"sampler": 3.0}}
+    job, parts = job_of(began), {"samplingRun": {"sampler": 3.0}}
     job.observer.samplings[0].loading_seconds, job.observer.samplings[0].sampling_seconds = 0.0, 3.0
     comfyui.run(ask(do="next", job=job.id, seconds={"samplingRun": 3.0})["prompt"])
     offer = ask(do="next", job=job.id)["offer"]
@@ -399,12 +312,11 @@ def test_nobody_else_can_switch_it_on_and_only_the_last_run_is_known(comfyui, wo
 def test_a_run_that_is_dropped_while_it_is_probed_ends_as_any_that_is_cancelled(comfyui, workflow):
     """As when somebody closes the dialog: that it is dropped reaches the server before the prompt is interrupted."""
     import comfy.model_management as management
-    from paceline.service.faster.job_store import JOBS
 
     began = ask(do="run", prompt=workflow, choice="fast")
     comfyui.run(began["prompt"])
     ask(do="next", job=began["job"])
-    job = JOBS.find(began["job"])
+    job = job_of(began)
 
     def say(share):
         if share > 0.5:
@@ -414,7 +326,9 @@ def test_a_run_that_is_dropped_while_it_is_probed_ends_as_any_that_is_cancelled(
 
     with pytest.raises(management.InterruptProcessingException), torch.inference_mode():
         job.probe(say)
-    assert JOBS.find(began["job"]) is None and job.observer.bytes == 0
+    assert job.observer.bytes == 0
+    with pytest.raises(InvalidSetting, match="not known any more"):
+        job_of(began)
 
 
 @pytest.mark.parametrize(

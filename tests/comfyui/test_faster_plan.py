@@ -8,12 +8,18 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from comfy_host import checkpoints
+from comfy_host import checkpoints, transformers
 from executing import node
-from faster_prompts import PROMPT, with_other_attention
+from faster_prompts import PROMPT, on_device, with_other_attention
+from paceline.measure.expect import ROUNDING, Probed
+from paceline.measure.replay import Sampling, Subsample
+from paceline.optimizers.core.choices import CHOICES
 from paceline.optimizers.core.errors import InvalidSetting
+from paceline.optimizers.models.families import FAMILIES
 from paceline.optimizers.step_reuse.parts import undivided
-from paceline.service.faster.workflow import Workflow
+from paceline.optimizers.token_merging.kv_downsample import minimum_tokens
+from paceline.service.faster.levers import levers
+from paceline.service.faster.workflow import ModelLink, Workflow
 from paceline.service.recipe import Step
 
 
@@ -24,11 +30,11 @@ def nodes_of_comfyui(comfy: Any, monkeypatch: Any) -> None:
     with_other_attention(monkeypatch)
 
 
-def plans_of(prompt: Any, choice: str = "fast") -> list[Any]:
+def plans_of(prompt: Any, choice: str = "fast", of: str = "model") -> list[Any]:
     from paceline.nodes import NODES
     from paceline.service.faster.plan import make_plans
 
-    return [one for one in make_plans(Workflow.read(prompt), choice, NODES) if one.link.input == "model"]
+    return [one for one in make_plans(Workflow.read(prompt), choice, NODES) if one.link.input == of]
 
 
 def prompt_with(**changes: dict[str, Any]) -> dict[str, Any]:
@@ -66,19 +72,6 @@ def test_it_finds_where_a_model_is_sampled_and_what_each_choice_tries_there():
     assert merging.inputs == {"preset": "quality"}
 
 
-def test_attention_that_is_comfyuis_own_is_left_out_with_a_sentence(monkeypatch):
-    from comfy.ldm.modules import attention
-
-    for name in ("optimized_attention", "optimized_attention_masked"):
-        monkeypatch.setattr(attention, name, attention.attention_pytorch)
-    found = plan(plain_prompt(), "lossless")
-    assert nodes_of(found) == set() and notes_of(found) == [
-        "Set Attention Processor is left out: ComfyUI's own attention is sdpa already, so it changes nothing."
-    ]
-    with_other_attention(monkeypatch)
-    assert nodes_of(plan(plain_prompt(), "lossless")) == {"PacelineSetAttentionProcessor"}
-
-
 def test_each_approximate_attention_that_works_here_is_tried_where_the_picture_may_change(monkeypatch):
     from paceline.optimizers.attention.registry import Probe
     from paceline.service.faster import plan as server
@@ -98,14 +91,6 @@ def test_what_is_there_already_is_not_tried_twice():
     assert "PacelineApplyToMe" not in nodes_of(plan(prompt_with(**{"2": merged})))
     preset = node("PacelineOptimizePreset", model=["1", 0], preset="fast")
     assert plans_of(prompt_with(**{"2": preset})) == []
-
-
-def test_a_model_is_compiled_where_that_pays(monkeypatch):
-    from paceline.service.apply_recipe import Machine
-    from paceline.service.faster import plan as server
-
-    monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
-    assert nodes_of(plan(plain_prompt(), "lossless")) == {"PacelineSetAttentionProcessor", "PacelineCompileUNet"}
 
 
 def custom(**changes: dict[str, Any]) -> dict[str, Any]:
@@ -149,37 +134,24 @@ def test_steps_that_are_not_known_before_a_run_are_not_few(comfyui):
 
 
 def test_steps_are_those_that_a_sampler_does_of_a_schedule(comfyui):
-    from paceline.service.faster.workflow import Workflow
-
-    parts = {"start_at_step": 0, "end_at_step": 12}, {"start_at_step": 12, "end_at_step": 10000}
-    prompt = prompt_with(
-        **{str(id): node("KSamplerAdvanced", model=["1", 0], steps=20, **part) for id, part in enumerate(parts, 5)}
-    )
-    prompt["6"]["inputs"]["model"] = ["2", 0]
+    first, second = {"start_at_step": 0, "end_at_step": 12}, {"start_at_step": 12, "end_at_step": 10000}
+    prompt = prompt_with(**{"5": node("KSamplerAdvanced", model=["1", 0], steps=20, **first)})
+    prompt["6"] = node("KSamplerAdvanced", model=["2", 0], steps=20, **second)
     assert sorted(link.steps for link in Workflow.read(prompt).model_links) == [8, 12]
 
 
 def test_the_solver_is_known_where_the_samplers_name_one(comfyui):
-    from paceline.service.faster.workflow import Workflow
-
-    named = node("KSamplerSelect", sampler_name="dpmpp_2m")
-    prompt = custom(chosen=named)
-    for sampler, solver in ((["chosen", 0], "dpmpp_2m"), (["nowhere", 0], None)):
-        prompt["5"]["inputs"]["sampler"] = sampler
-        workflow = Workflow.read(prompt)
-        assert [link.solver for link in workflow.model_links] == [solver]
-    workflow = Workflow.read(PROMPT)
-    assert [link.solver for link in workflow.model_links] == ["euler"]
+    chosen, unknown = (custom(chosen=node("KSamplerSelect", sampler_name="dpmpp_2m")) for _ in range(2))
+    chosen["5"]["inputs"]["sampler"], unknown["5"]["inputs"]["sampler"] = ["chosen", 0], ["nowhere", 0]
+    for prompt, solver in ((chosen, "dpmpp_2m"), (unknown, None), (PROMPT, "euler")):
+        assert [link.solver for link in Workflow.read(prompt).model_links] == [solver]
 
 
 @pytest.mark.parametrize(
     ("file", "steps", "quantized"), [("x", 4, True), ("x", 20, False), ("z_int8.safetensors", 4, False)]
 )
 def test_int8_is_tried_where_steps_are_few_and_the_file_has_none(comfyui, monkeypatch, file, steps, quantized):
-    from paceline.service.apply_recipe import Machine
-    from paceline.service.faster import plan as server
-
-    monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
+    on_device(monkeypatch, "cuda", can_compile=True)
     prompt = plain_prompt()
     prompt["1"]["inputs"]["ckpt_name"], prompt["5"]["inputs"]["steps"] = file, steps
     found = plan(prompt)
@@ -211,33 +183,22 @@ def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(
 
 
 def test_on_a_gpu_the_plan_names_the_number_of_tokens_from_which_apply_tome_pays(monkeypatch):
-    from paceline.optimizers.token_merging.kv_downsample import minimum_tokens
-    from paceline.service.apply_recipe import Machine
-    from paceline.service.faster import plan as server
-
-    monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda"))
+    on_device(monkeypatch, "cuda")
     (said,) = notes_of(plan(plain_prompt()))
     tokens, width, height = (int(number) for number in re.findall(r"\d+", said))
     assert tokens == minimum_tokens("cuda")
     assert width * height == tokens * 16**2
 
 
-KINDS = ("model", "vae")
-
-
 def offered(seconds: float, speedup: tuple[float, float, float], once: float = 0.0, decoding: float = 0.0) -> Any:
     """Return the offer for a sampler of 10 s in a run of ``seconds``, with one candidate, and a VAE's ``decoding``."""
-    from paceline.measure.expect import ROUNDING, Probed
-    from paceline.measure.replay import Sampling, Subsample
-    from paceline.optimizers.core.choices import CHOICES
     from paceline.service.faster.offers import Part, make_offer
     from paceline.service.faster.plan import Plan
-    from paceline.service.faster.workflow import ModelLink
 
-    run = Sampling(
-        "0", "euler", [1.0, 0.0], False, (1, 4, 8, 8), Subsample((1, 4, 8, 8), undivided), sampling_seconds=10.0
-    )
-    plans = [Plan(ModelLink(name, ("1", 0), ()), {"Compile VAE": Step("x")} if name == "vae" else {}) for name in KINDS]
+    size = (1, 4, 8, 8)
+    run = Sampling("0", "euler", [1.0, 0.0], False, size, Subsample(size, undivided), sampling_seconds=10.0)
+    kinds = {"model": {}, "vae": {"Compile VAE": Step("x")}}
+    plans = [Plan(ModelLink(name, ("1", 0), ()), tries) for name, tries in kinds.items()]
     parts = [Part("0", 10.0, [Probed("Quick", speedup, True, points=2, once=once)], run)]
     compiled = Probed("Compile VAE", (1.3, 2.2, 2.9), True, ROUNDING, points=1, once=25.0)
     parts += [Part("1", decoding, [compiled])] if decoding else []
@@ -264,47 +225,34 @@ def test_faster_steps_and_a_compiled_vae_are_one_offer():
 
 
 def test_a_vae_is_compiled_on_cuda_where_it_is_not_yet(comfyui, monkeypatch):
-    from paceline.nodes import NODES
-    from paceline.service.apply_recipe import Machine
-    from paceline.service.faster import plan as server
-
     def tried(prompt: Any) -> list[Any]:
-        plans = server.make_plans(Workflow.read(prompt), "lossless", NODES)
-        return [plan.titles for plan in plans if plan.link.input == "vae"]
+        return [plan.titles for plan in plans_of(prompt, "lossless", "vae")]
 
     there = plain_prompt(vae=node("PacelineCompileVAE", vae=["1", 2]))
     there["6"]["inputs"]["vae"] = ["vae", 0]
     assert tried(plain_prompt()) == [[]]
-    monkeypatch.setattr(server, "machine_here", lambda: Machine("cuda", can_compile=True))
+    on_device(monkeypatch, "cuda", can_compile=True)
     assert tried(plain_prompt()) == [["Compile VAE"]] and tried(there) == [[]]
 
 
-def test_apply_tome_is_not_looked_at_where_the_file_holds_another_network(comfyui, tmp_path, monkeypatch):
-    from comfy_host import transformers
+def test_what_the_network_in_the_file_cannot_use_is_not_looked_at(comfyui, tmp_path, monkeypatch):
     from paceline.service.faster import plan as server
 
-    monkeypatch.setattr(server, "model_file", lambda folder, name: tmp_path)
-    for name, left_out in (("flux", True), ("sd15", False)):
-        network = transformers.build(name) if left_out else checkpoints.tiny_sd15(width=32, context=48)
-        monkeypatch.setattr(server, "network_in", lambda path, network=network: (network, frozenset()))
+    def left_out(network: Any) -> dict[str, bool]:
+        monkeypatch.setattr(server, "network_in", lambda path: (network, frozenset()))
         found = plan(plain_prompt())
-        assert ("PacelineApplyToMe" in nodes_of(found)) != left_out
-        assert ("Apply ToMe is left out: it is for UNets only." in map(str, found.notes)) == left_out
+        titles = {"PacelineApplyToMe": "Apply ToMe", "PacelineSetAttentionProcessor": "Set Attention Processor"}
+        said = {title: f"{title} is left out: " in " ".join(map(str, found.notes)) for title in titles.values()}
+        assert said == {title: node not in nodes_of(found) for node, title in titles.items()}
+        return said
 
-
-def test_attention_is_not_looked_at_where_no_node_can_choose_it(comfyui, tmp_path, monkeypatch):
-    from paceline.optimizers.models.families import FAMILIES
-    from paceline.service.faster import plan as server
-
-    network = checkpoints.tiny_sd15(width=32, context=48)
-    closed = next(family for family in FAMILIES if not family.override_hook)
     monkeypatch.setattr(server, "model_file", lambda folder, name: tmp_path)
-    monkeypatch.setattr(server, "network_in", lambda path: (network, frozenset()))
-    assert "PacelineSetAttentionProcessor" in nodes_of(plan(plain_prompt()))
+    assert left_out(transformers.build("flux")) == {"Apply ToMe": True, "Set Attention Processor": False}
+    network = checkpoints.tiny_sd15(width=32, context=48)
+    assert left_out(network) == {"Apply ToMe": False, "Set Attention Processor": False}
+    closed = next(family for family in FAMILIES if not family.override_hook)  # no node can choose its attention
     monkeypatch.setattr(type(network.model.diffusion_model), "__module__", closed.networks[0] + ".model")
-    found = plan(plain_prompt())
-    assert "PacelineSetAttentionProcessor" not in nodes_of(found)
-    assert any(note.startswith("Set Attention Processor is left out: ") for note in found.notes)
+    assert left_out(network)["Set Attention Processor"]
 
 
 def test_comfyuis_own_cache_is_named_where_there_is_something_for_it(comfyui):
@@ -319,8 +267,6 @@ def test_comfyuis_own_cache_is_named_where_there_is_something_for_it(comfyui):
 
 
 def test_a_loader_whose_own_code_fails_is_passed_over(comfyui, monkeypatch):
-    from paceline.service.faster.levers import levers
-
     from nodes import NODE_CLASS_MAPPINGS
 
     class Loader:

@@ -14,7 +14,9 @@ from cases import often
 from clock import Clock
 from comfy_host import in_process, transformers, vaes
 from executing import Executor, node
-from faster_prompts import ask
+from faster_prompts import ask, job_of, on_device
+from paceline.optimizers.compilation.compiled import CompiledFunction
+from paceline.optimizers.compilation.compiler import repeated_blocks
 
 pytestmark = pytest.mark.slow
 
@@ -82,9 +84,6 @@ def workflow(comfyui: Executor, parts: Any, name: str) -> tuple[dict[str, Any], 
 
 def compiled_in_half(monkeypatch: Any, clock: Clock) -> None:
     """Let compiling take no time, and what is compiled half of its time, on a device of which presets compile."""
-    from paceline.optimizers.compilation.compiled import CompiledFunction
-    from paceline.service.apply_recipe import Machine
-    from paceline.service.faster import plan
 
     def run(function: Any, _call: Any, args: Any, kwargs: Any, _untouched: Any) -> Any:
         own, clock.busy = clock.busy, clock.busy / 2
@@ -94,7 +93,7 @@ def compiled_in_half(monkeypatch: Any, clock: Clock) -> None:
             clock.busy = own
 
     monkeypatch.setattr(CompiledFunction, "_run", run)
-    monkeypatch.setattr(plan, "machine_here", lambda: Machine("cuda", can_compile=True))
+    on_device(monkeypatch, "cuda", can_compile=True)
 
 
 DEVICES = {"compiling gains": True, "processor": False}
@@ -106,9 +105,6 @@ OFTEN += [("Wan 2.2, turbo", "processor"), ("icons, 12 steps", "processor")]
 def test_a_click_ends_with_an_offer_that_does_what_it_says_or_with_the_reason(
     comfyui: Executor, parts: Any, user_folder: Any, monkeypatch: Any, name: str, device: str
 ):
-    from paceline.optimizers.compilation.compiler import repeated_blocks
-    from paceline.service.faster.job_store import JOBS
-
     prompt, networks = workflow(comfyui, parts, name)
     clock = Clock(monkeypatch, *{type(block) for network in networks for block in repeated_blocks(network)})
     clock.busy, compiles = 1 / 32, DEVICES[device]
@@ -121,7 +117,7 @@ def test_a_click_ends_with_an_offer_that_does_what_it_says_or_with_the_reason(
         return clock.now - began
 
     state = ask(do="run", prompt=prompt, choice="balanced")
-    job = JOBS.known(state["job"])
+    job = job_of(state)
     plain = takes(state["prompt"])
     decoded = sum(one.seconds for one in job.observer.decodings)
     state = ask(do="next", job=job.id, seconds={"samplingRun": plain - decoded, "decoding": decoded})

@@ -1,13 +1,11 @@
 """Fuse QKV on ComfyUI's own models: the same image, no second copy of the weights, nothing left behind, and other
 patches obeyed."""
 
-from __future__ import annotations
-
 import cases
 import pytest
 import torch
-from comfy_host import checkpoints, in_process
-from comfy_host.transformers import TRANSFORMERS, build, conditioning, latent
+from comfy_host import checkpoints
+from comfy_host.transformers import TRANSFORMERS, build
 from paceline.optimizers import qkv_fusion
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -57,14 +55,10 @@ poses alone: computing them together would be in vain."""
 
 @pytest.mark.parametrize("name", cases.often(LAYOUTS, SERVED))
 def test_transformers(studio, fuse, name):
-    model, text = build(name), conditioning(name)
-
-    def sample(chosen):
-        return in_process.sample(chosen, text, text, latent(name), steps=1, seed=7, cfg=1.0, scheduler="simple")
-
-    before, size = sample(model), sum(pieces(model).values())
+    model = build(name)
+    before, size = studio.draw(name, model), sum(pieces(model).values())
     fused = fuse(model)
-    torch.testing.assert_close(sample(fused), before, rtol=1e-4, atol=1e-4)  # Krea 2 enlarges the rounding
+    torch.testing.assert_close(studio.draw(name, fused), before, rtol=1e-4, atol=1e-4)  # Krea 2 enlarges the rounding
     report = studio.report(fused)
     assert f"q, k and v in {SERVED[name]} attention calls" in report and "fallback:" not in report
     assert sum(pieces(model).values()) == size

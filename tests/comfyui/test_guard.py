@@ -3,8 +3,6 @@
 On a processor the guard's numbers are there at once; ``late`` lets them arrive as they do from a GPU.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_calls import EXACT, approximate, forget_faults

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import copy
 import gc
-import time
 import weakref
 from collections import Counter
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,29 +18,21 @@ from cases import often
 from comfy_host import checkpoints, in_process, vaes
 from executing import node
 from model_changes import lora_for
-from reusing import reuse
+from our_nodes import put
 from vae_calls import decode
 
 RUNS = 4
-NODES = {
-    "compile": lambda studio, model: studio.run("PacelineCompileUNet", model=model, backend="eager"),
-    "precision": lambda studio, model: studio.run("PacelineModelPrecision", model=model, dtype="bf16"),
-    "int8": lambda studio, model: studio.run("PacelineQuantizeInt8", model=model, include="attn, ff"),
-    "all": lambda studio, model: with_all(studio, model),
-}
-
-
+NODES = ("compile", "precision", "int8", "all")
 VAE_NODES = {
     "PacelineVAEPrecision": {"dtype": "bf16", "channels_last": True},
     "PacelineCompileVAE": {"backend": "eager", "compile_decoder": True, "compile_encoder": False},
 }
 
 
-def with_all(studio, model):
-    for name in ("int8", "precision"):
-        model = NODES[name](studio, model)
-    model = studio.run("PacelineFuseQKV", model=studio.attention(model, "sdpa_math"))
-    return reuse(studio, studio.tome(model))
+def with_node(studio, name, model):
+    for each in ("int8", "precision", "fuse", "attention", "merge", "reuse") if name == "all" else (name,):
+        model = put(studio, each, model)
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +90,7 @@ def test_two_workflows_in_turns_load_as_often_as_without_the_node(studio, model,
     """One with the node and one without it, from one file; ten runs."""
     base = lora_for(model)
     without = counts_of(studio, moved, base, base.clone(), runs=10)
-    changed = NODES[name](studio, base)
+    changed = with_node(studio, name, base)
     found = counts_of(studio, moved, base, changed, runs=10)
     others = int(changed.model is not base.model)  # two networks are each loaded once
     assert found["loads"] <= without["loads"] + others
@@ -106,8 +98,7 @@ def test_two_workflows_in_turns_load_as_often_as_without_the_node(studio, model,
 
 
 @pytest.mark.parametrize(
-    "name",
-    often(["PacelineApplyToMe"], ["PacelineSetAttentionProcessor", "PacelineApplyToMe", "PacelineCompileUNet"]),
+    "name", often(["PacelineApplyToMe"], ["PacelineSetAttentionProcessor", "PacelineApplyToMe", "PacelineCompileUNet"])
 )
 def test_prompts_with_and_without_the_node_in_turns_load_once(studio, model, comfyui, moved, name):
     """ComfyUI drops what a prompt does not ask for, so the node runs anew in each of its five prompts.
@@ -154,13 +145,14 @@ def test_a_run_that_loads_weights_again_tells_the_page_for_how_long_and_why(stud
     import comfy.model_patcher
     from paceline.optimizers.in_comfyui.second_weights import moves as weights
 
-    told = []
+    told, now = [], [0.0]  # a clock of the test's own: only loading takes time
     load = comfy.model_patcher.ModelPatcher.load
 
     def slow(self, *args, **kwargs):
-        time.sleep(0.2)
+        now[0] += 0.25
         return load(self, *args, **kwargs)
 
+    monkeypatch.setattr(weights, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(weights, "send", lambda event, node, payload: told.append((event, node, payload)))
     monkeypatch.setattr(comfy.model_patcher.ModelPatcher, "load", slow)
     changed = studio.attention(model, "sdpa_math")
@@ -173,19 +165,12 @@ def test_a_run_that_loads_weights_again_tells_the_page_for_how_long_and_why(stud
     studio.sample(changed, steps=1)
     (event, node, first), (_, _, again) = told
     assert (event, node, first["why"]) == ("paceline.loading", "7", "")
-    assert first["seconds"] >= 0.2 and again["seconds"] >= 0.2
+    assert first["seconds"] >= 0.25 and again["seconds"] >= 0.25
     assert again["why"].startswith(f"loading weights again took {again['seconds']:.3g} s")
     assert f"{type(studio.model.model).__name__} took their place on the device" in again["why"]
 
 
-HOLDING = {
-    "PacelineApplyToMe": {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"},
-    "PacelineSetAttentionProcessor": {"backend": "vanilla"},
-    "PacelineCompileUNet": {"backend": "eager"},
-    "PacelineFuseQKV": {},
-    "PacelineQuantizeInt8": {"include": "ff"},
-    "PacelineModelPrecision": {"dtype": "bf16"},
-}
+HOLDING = ("merge", "attention", "compile", "fuse", "int8", "precision")
 
 
 @contextmanager
@@ -198,10 +183,10 @@ def no_collector():
         gc.enable()
 
 
-@pytest.mark.parametrize("node", often(["PacelineCompileUNet", "PacelineQuantizeInt8"], HOLDING))
-def test_a_model_is_free_when_nobody_holds_it(studio, node):
+@pytest.mark.parametrize("name", often(["compile", "int8"], HOLDING))
+def test_a_model_is_free_when_nobody_holds_it(studio, name):
     model = checkpoints.tiny_sd15(width=32, context=48)
-    chosen = studio.run(node, model=model, **HOLDING[node])
+    chosen = put(studio, name, model)
     studio.sample(chosen)
     networks = [weakref.ref(chosen.model), weakref.ref(model.model)]
     with no_collector():
@@ -212,9 +197,7 @@ def test_a_model_is_free_when_nobody_holds_it(studio, node):
 
 def test_a_vae_is_free_when_nobody_holds_it(studio):
     vae = vaes.kl(levels=1)
-    chosen = studio.run(
-        "PacelineCompileVAE", vae=vae, backend="eager", mode="default", compile_decoder=True, compile_encoder=False
-    )
+    chosen = studio.run("PacelineCompileVAE", vae=vae, **VAE_NODES["PacelineCompileVAE"])
     chosen.decode(torch.zeros(1, 4, 8, 8))
     network = weakref.ref(vae.first_stage_model)
     with no_collector():

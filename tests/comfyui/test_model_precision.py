@@ -1,15 +1,15 @@
 """Model Precision and VAE Precision: what ComfyUI computes for a file of that dtype, and nothing left on."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from cases import often
-from comfy_host import checkpoints, in_process, vaes
-from comfy_host.transformers import ALL, build, conditioning, latent
+from comfy_host import checkpoints, vaes
+from comfy_host.transformers import ALL, build
 from distances import relative
 from int8_models import only
 from paceline.optimizers.core.errors import UnsupportedModel
+from trust.trust_nodes import others
+from vae_calls import decode, encode, image, latent
 
 
 @pytest.fixture
@@ -85,13 +85,10 @@ def test_what_other_nodes_hold_is_cast_where_it_meets_the_network(studio, precis
             more = optimized_attention(q, *[keys.expand(len(q), -1, -1)] * 2, extra_options["n_heads"])
             return optimized_attention(q, k, v, extra_options["n_heads"]) + more
 
-        def append(q, k, v, extra_options):
-            return q, *(torch.cat([one, context.expand(len(one), -1, -1)], 1) for one in (k, v))
-
         if how == "beside":
             clone.set_model_attn2_replace(replace, "middle", 0, 0)
         elif how == "appended":
-            clone.set_model_attn2_patch(append)
+            (clone,) = others.held_tokens(clone)
         else:
             clone.set_model_patch(lambda x, extra_options: x + context.mean(), "middle_patch")
         return clone
@@ -143,54 +140,31 @@ KINDS = {kind: (kind, {}) for kind in ALL} | {"curves": ("minimax_h3", {"adaln_c
 def test_transformers_too(studio, precision, kind):
     """Wan computes its first layer in fp32, whatever its weights are in; MiniMax H3 may have tables in fp32."""
     name, settings = KINDS[kind]
-    model, text = build(name, **settings), conditioning(name)
-
-    def sample(chosen):
-        drawn = in_process.sample(chosen, text, text, latent(name), steps=1, seed=7, cfg=1.0, scheduler="simple")
-        return torch.cat([stream.flatten() for stream in drawn.unbind()])
-
-    before = sample(model)
-    assert 0 < relative(sample(precision(model, dtype="bf16")), before) < 0.1
-    assert torch.equal(sample(model), before)
+    model = build(name, **settings)
+    before = studio.draw(name, model)
+    assert 0 < relative(studio.draw(name, precision(model, dtype="bf16")), before) < 0.1
+    assert torch.equal(studio.draw(name, model), before)
     with pytest.raises(Exception, match="channels_last is for networks of convolutions.*Switch channels_last off"):
         precision(model, channels_last=True)
 
 
-# -- VAE ---------------------------------------------------------------------------------------------------------------
+def both(vae):
+    return decode(vae, 50 * latent()), encode(vae, image())
 
 
-@pytest.fixture(scope="module")
-def vae(studio):
-    return vaes.taesd()
-
-
-@pytest.fixture(scope="module")
-def picture():
-    return torch.rand(1, 48, 64, 3, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture
-def code():
-    return torch.randn(1, 4, 12, 16, generator=torch.Generator().manual_seed(1)) * 50
-
-
-def both(vae, code, picture):
-    with torch.inference_mode():
-        return vae.decode(code), vae.encode(picture)
-
-
-def test_vae_computes_in_bfloat16_as_core_would(studio, vae, code, picture):
+def test_vae_computes_in_bfloat16_as_core_would(studio):
     import comfy.sd
 
-    before = both(vae, code, picture)
+    vae = vaes.taesd()
+    before = both(vae)
     half = studio.run("PacelineVAEPrecision", vae=vae, dtype="bf16")
     assert staged(half.first_stage_model) == {(torch.bfloat16, torch.bfloat16)}
     assert staged(vae.first_stage_model) == {(torch.float32, torch.float32)}
-    found = both(half, code, picture)
-    core = both(comfy.sd.VAE(sd=checkpoints.taesd_state_dict(), dtype=torch.bfloat16), code, picture)
+    found = both(half)
+    core = both(comfy.sd.VAE(sd=checkpoints.taesd_state_dict(), dtype=torch.bfloat16))
     assert all(torch.equal(a, b) for a, b in zip(found, core, strict=True))
     assert all(not torch.equal(a, b) for a, b in zip(found, before, strict=True))
-    assert all(torch.equal(a, b) for a, b in zip(both(vae, code, picture), before, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(both(vae), before, strict=True))
     report = studio.run("PacelineOptimizationReport", vae=half)
     assert "VAE Precision" in report and "computes in bf16 instead of fp32" in report
     removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=half).result[1]

@@ -1,7 +1,5 @@
 """Optimize (Preset) does what its single nodes do, says what it left out, and reports as one node."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 from executing import node
-from faster_prompts import ask, plain
+from faster_prompts import ask, job_of, plain
 from paceline.optimizers.core.errors import InvalidSetting, PacelineError
 
 
@@ -25,14 +25,12 @@ PROMPT = of_seed(77)
 class Runs:
     """A server that knows some prompts, and what was kept of them."""
 
-    def __init__(self, keeping: Any) -> None:
-        self.queue = SimpleNamespace(mutex=Lock(), currently_running={}, history={})
-        self.outcomes = keeping.Outcomes()
-        self.kept = self.outcomes.kept
+    def __init__(self) -> None:
+        from paceline.service.outcomes import Outcomes
 
-    @property
-    def server(self) -> Any:
-        return SimpleNamespace(prompt_queue=self.queue)
+        self.queue = SimpleNamespace(mutex=Lock(), currently_running={}, history={})
+        self.outcomes = Outcomes()
+        self.kept, self.server = self.outcomes.kept, SimpleNamespace(prompt_queue=self.queue)
 
     def ended(self, sampling: float, nodes=("3", "5"), loaded=False, prompt=PROMPT, **more: Any):
         id = f"prompt {len(self.queue.history)}"
@@ -48,18 +46,11 @@ class Runs:
 
 
 @pytest.fixture
-def keeping(comfyui):
-    from paceline.service import outcomes as runs
-
-    return runs
+def runs(comfyui, user_folder) -> Runs:
+    return Runs()
 
 
-@pytest.fixture
-def runs(keeping, user_folder) -> Runs:
-    return Runs(keeping)
-
-
-def test_the_same_workflow_slower_than_it_was_is_told_with_what_changed(runs, keeping, monkeypatch):
+def test_the_same_workflow_slower_than_it_was_is_told_with_what_changed(runs, monkeypatch):
     assert [runs.ended(10.0, prompt=of_seed(seed)) for seed in range(3)] == [None] * 3
     assert runs.ended(99.0, prompt=of_seed(9, steps=200)) is None  # another workflow
     assert runs.ended(99.0, nodes=("1", "3", "5"), loaded=True) is None  # the first after a start
@@ -100,12 +91,9 @@ def test_measurements_and_unknown_prompts_are_no_runs(runs):
 
 def test_a_run_that_is_watched_is_kept_as_one_of_the_workflow(runs):
     """As ``tune`` tells of it: its whole seconds, and of no node."""
-    from paceline.service.faster.job_store import JOBS
-
     runs.ended(8.0)
     began = ask(do="run", prompt=PROMPT, choice="fast")
-    observer = JOBS.known(began["job"]).observer
-    observer.samplings.append(SimpleNamespace(link="0", loading_seconds=1.5, sampling_seconds=6.0))
+    job_of(began).observer.samplings.append(SimpleNamespace(link="0", loading_seconds=1.5, sampling_seconds=6.0))
     assert set(began["prompt"]) != set(PROMPT)
     runs.ended(8.0, prompt=began["prompt"])
     plain_run, watched = runs.kept.read()
@@ -117,7 +105,7 @@ def test_a_run_that_is_watched_is_kept_as_one_of_the_workflow(runs):
     assert any(one["remedy"]["text"].startswith("Not measured apart") for one in time["parts"])
 
 
-def test_the_file_stays_small_and_other_lines_in_it_do_no_harm(runs, keeping, monkeypatch):
+def test_the_file_stays_small_and_other_lines_in_it_do_no_harm(runs, monkeypatch):
     monkeypatch.setattr("paceline.service.faster.kept_runs.MOST_BYTES", 4000)
     for number in range(30):
         runs.ended(float(number), prompt=of_seed(number))

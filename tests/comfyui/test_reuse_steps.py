@@ -1,8 +1,5 @@
 """Reuse Steps on real models: what it leaves out with guiders and on schedules of templates, without a trace."""
 
-from __future__ import annotations
-
-import emoji_model
 import pytest
 import torch
 from cases import often
@@ -10,28 +7,6 @@ from comfy_host import checkpoints, in_process, transformers
 from reusing import Calls, guided, outcome, reuse, technique
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def emoji(studio):
-    model, encode = emoji_model.load()
-    return model, encode(encode.names[3]), encode("")
-
-
-def draw(emoji, model, steps=20, sampler="euler", scheduler="normal", seed=3, cfg=2.0, **options):
-    latent = options.pop("latent", torch.zeros(options.pop("batch", 1), 4, 32, 32))
-    return in_process.sample(model, emoji[1], emoji[2], latent, seed, steps, cfg, sampler, scheduler, **options)
-
-
-def test_steps_are_left_out_and_the_picture_stays_near(studio, emoji):
-    model = reuse(studio, emoji[0], budget=0.5)
-    full = draw(emoji, emoji[0])
-    with Calls(model.model.diffusion_model) as network:
-        found = draw(emoji, model)
-    said = technique(model).last_summary()
-    assert network.count == said.counts["computed"]
-    assert said.counts["forecast"] >= 6, said
-    assert (found - full).square().mean().sqrt() < 0.05
 
 
 @pytest.mark.parametrize("name", often(["ltx2"], transformers.WITH_SOUND))
@@ -59,28 +34,19 @@ def test_a_sampler_has_the_name_in_the_menu(studio):
     assert {name: said for name, said in found.items() if said != name} == {"ddim": "euler"}
 
 
-def test_two_models_as_one_guider(studio, core_node):
-    second = checkpoints.tiny_sd15(seed=5, width=32, context=48)
-    model = reuse(studio, studio.model)
-    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
-    custom = "comfy_extras.nodes_custom_sampler"
-    plain = guided(model, core_node(custom, "DualModelGuider", model=studio.model, model_negative=second, **made))
-    with Calls(second.model.diffusion_model) as other:
-        found = guided(model, core_node(custom, "DualModelGuider", model=model, model_negative=second, **made))
-    assert outcome(model).forecast >= 3 and other.count == outcome(model).computed
-    assert found.isfinite().all() and not torch.equal(found, plain)
-
-
-def test_the_second_model_of_a_guider_is_not_asked_and_says_so(studio, core_node):
+def test_the_first_model_of_a_guider_decides_for_both_and_the_second_says_so(studio, core_node):
     """ComfyUI runs both models with the nodes of the first one."""
     second = checkpoints.tiny_sd15(seed=5, width=32, context=48)
     made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
+    custom, model = "comfy_extras.nodes_custom_sampler", reuse(studio, studio.model)
+    with Calls(second.model.diffusion_model) as other:
+        guided(model, core_node(custom, "DualModelGuider", model=model, model_negative=second, **made))
+    assert outcome(model).forecast >= 3 and other.count == outcome(model).computed
     reused = reuse(studio, second)
     studio.sample(reused, steps=12)
     assert outcome(reused).forecast >= 3  # which is over, and must not be shown again
     for first in (studio.model, reuse(studio, studio.model, budget=0.0)):
-        guided(first, core_node("comfy_extras.nodes_custom_sampler", "DualModelGuider", model=first,
-                                model_negative=reused, **made))  # fmt: skip
+        guided(first, core_node(custom, "DualModelGuider", model=first, model_negative=reused, **made))
         said = technique(reused).last_summary()
         assert said.state == "inactive" and "guider" in str(said.details), said
         assert outcome(reused).evaluations == 0
@@ -96,76 +62,55 @@ def test_a_conditioning_without_entries_is_left_alone(studio):
     assert outcome(model).forecast >= 3
 
 
-def streams(latent):
-    return latent.unbind() if latent.is_nested else [latent]
+def left_out(studio, name, sampler, steps, scheduler, guidance=None):
+    """Sample as SamplerCustomAdvanced does, without guidance by BasicGuider; return what Reuse Steps says of it.
 
-
-def sampled(model, name, sampler, steps, guidance, sigmas=None):
-    """Sample as SamplerCustomAdvanced does with noise levels that were typed in; without guidance, by BasicGuider."""
+    It must be near the plain picture, and another one only where steps were left out.
+    """
     from comfy_extras import nodes_custom_sampler as nodes
 
+    plain = transformers.build(name)
+    faster = reuse(studio, plain, budget=1.0)
     positive, negative = (transformers.conditioning(name, seed=seed) for seed in (1, 2))
-    if sigmas is None:
-        levels = nodes.BasicScheduler.execute(model, "simple", steps, 1.0)[0].tolist()
-        sigmas = nodes.ManualSigmas.execute(", ".join(f"{level:.6f}" for level in levels))[0]
-    guider = (
-        nodes.BasicGuider.execute(model, positive)
-        if guidance is None
-        else nodes.CFGGuider.execute(model, positive, negative, guidance)
-    )
+    levels = nodes.BasicScheduler.execute(plain, scheduler, steps, 1.0)[0].tolist()
+    sigmas = nodes.ManualSigmas.execute(", ".join(f"{level:.6f}" for level in levels))[0]
     noise, solver = nodes.RandomNoise.execute(5)[0], nodes.KSamplerSelect.execute(sampler)[0]
-    latent = {"samples": transformers.latent(name)}
-    return streams(nodes.SamplerCustomAdvanced.execute(noise, guider[0], solver, sigmas, latent)[0]["samples"])
+
+    def draw(model):
+        guider = nodes.BasicGuider.execute(model, positive)
+        if guidance is not None:
+            guider = nodes.CFGGuider.execute(model, positive, negative, guidance)
+        latent = {"samples": transformers.latent(name)}
+        drawn = nodes.SamplerCustomAdvanced.execute(noise, guider[0], solver, sigmas, latent)[0]["samples"]
+        return drawn.unbind() if drawn.is_nested else [drawn]
+
+    pairs, found = list(zip(draw(plain), draw(faster), strict=True)), technique(faster).last_summary()
+    for whole, one in pairs:
+        assert (one - whole).norm() < 0.3 * whole.norm()
+        assert ((one - whole).norm() > 0) == (found.counts.get("forecast", 0) > 0)
+    return found
 
 
-@pytest.mark.parametrize(
-    ("name", "sampler", "steps", "guidance"),
-    often(
-        [("minimax_h3", "res_multistep", 20, None)],
-        [
-            ("flux2", "er_sde", 15, 1.0),
-            ("flux2", "er_sde", 25, 2.5),
-            ("minimax_h3", "res_multistep", 20, None),
-            ("qwen_image21", "euler", 25, 1.0),
-        ],
-        several=True,
-    ),
-)
-def test_steps_are_left_out_near_the_budget_and_counted(studio, name, sampler, steps, guidance):
-    model = transformers.build(name)
-    plain = sampled(model, name, sampler, steps, guidance)
-    faster = reuse(studio, model, budget=1.0)
-    drawn = sampled(faster, name, sampler, steps, guidance)
-    counts = technique(faster).last_summary().counts
+MANY = [("minimax_h3", "res_multistep", 20, None), ("flux2", "er_sde", 15, 1.0), ("flux2", "er_sde", 25, 2.5)]
+MANY += [("qwen_image21", "euler", 25, 1.0)]
+
+
+@pytest.mark.parametrize(("name", "sampler", "steps", "guidance"), often(MANY[:1], MANY, several=True))
+def test_of_many_steps_some_are_left_out_and_counted(studio, name, sampler, steps, guidance):
+    counts = left_out(studio, name, sampler, steps, "simple", guidance).counts
     assert counts["evaluations"] == steps and counts["forecast"] >= 4
-    for found, whole in zip(drawn, plain, strict=True):
-        assert 0 < (found - whole).norm() < 0.2 * whole.norm()
 
 
 FEW = [("euler", steps, "simple") for steps in (5, 6, 8, 12)]
 FEW += [(sampler, 8, "simple") for sampler in ("res_multistep", "dpmpp_2m", "er_sde", "lcm", "uni_pc", "dpmpp_sde")]
 FEW += [("euler", 8, "sgm_uniform"), ("dpmpp_2m", 8, "karras"), ("res_multistep", 6, "beta")]
-KNOWN = ("euler", "dpmpp_2m", "res_multistep")
-
-
-def left_out(studio, model, name, sampler, sigmas):
-    """Return how many of the levels were left out, and what was said; the sampler's latents must be near each other."""
-    plain = sampled(model, name, sampler, None, None, sigmas)
-    faster = reuse(studio, model, budget=1.0)
-    drawn = sampled(faster, name, sampler, None, None, sigmas)
-    found = technique(faster).last_summary()
-    for one, whole in zip(drawn, plain, strict=True):
-        assert (one - whole).norm() < 0.3 * whole.norm()
-        assert ((one - whole).norm() > 0) == (found.counts.get("forecast", 0) > 0)
-    return found.counts.get("forecast", 0), str(found.details)
 
 
 @pytest.mark.parametrize(("sampler", "steps", "scheduler"), often(FEW[::3], FEW, several=True))
 def test_of_few_steps_late_ones_are_left_out_where_the_sampler_allows_it(studio, sampler, steps, scheduler):
-    from comfy_extras import nodes_custom_sampler as nodes
-
-    model = transformers.build("flux2")
-    sigmas = nodes.BasicScheduler.execute(model, scheduler, steps, 1.0)[0]
-    count, said = left_out(studio, model, "flux2", sampler, sigmas)
-    assert count == ((1 if steps < 8 else 2 if steps < 12 else 3) if sampler in KNOWN else 0), said
-    assert ("add no noise (euler" in said) == (sampler not in KNOWN)
+    found, known = (
+        left_out(studio, "flux2", sampler, steps, scheduler),
+        sampler in ("euler", "dpmpp_2m", "res_multistep"),
+    )
+    assert found.counts.get("forecast", 0) == ((1 if steps < 8 else 2 if steps < 12 else 3) if known else 0), found
+    assert ("add no noise (euler" in str(found.details)) != known

@@ -1,6 +1,6 @@
 """Reuse Steps beside everything else that can be on a MODEL or in its sampling, on real models with random weights."""
 
-from __future__ import annotations
+from functools import partial
 
 import model_changes as changes
 import pytest
@@ -41,12 +41,23 @@ def test_beside_other_nodes(studio, core_node, change):
     check(studio, changes.MODEL_CHANGES[change](studio, core_node, studio.model))
 
 
-OTHER_SAMPLING = ("lora_hook", "longer_prompt", "other_size", "batch_of_two", "no_negative")
+def with_part(studio, **options):
+    """A second text for a part of the picture or of the schedule."""
+    context, details = studio.positive[0]
+    return {"positive": [*studio.positive, [context * 0.5, {**details, **options}]]}
 
 
-@pytest.mark.parametrize("change", often(("lora_hook", "batch_of_two"), OTHER_SAMPLING))
+SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "dpmpp_2m_sde", "dpmpp_sde", "heun", "dpmpp_2s_ancestral", "uni_pc",
+            "ddim", "lms", "res_multistep", "euler_cfg_pp")  # fmt: skip
+SAMPLING = changes.SAMPLING_CHANGES | {name: lambda _, name=name: {"sampler": name} for name in SAMPLERS}
+SAMPLING["area"] = partial(with_part, area=(16, 16, 0, 0), strength=1.0, set_area_to_bounds=False)
+SAMPLING["range"] = partial(with_part, start_percent=0.0, end_percent=0.6)
+del SAMPLING["more_steps"]
+
+
+@pytest.mark.parametrize("change", often(("lora_hook", "batch_of_two", "area", "dpmpp_2m_sde", "heun"), SAMPLING))
 def test_beside_other_sampling(studio, change):
-    check(studio, studio.model, **changes.SAMPLING_CHANGES[change](studio))
+    check(studio, studio.model, **SAMPLING[change](studio))
 
 
 @pytest.mark.parametrize("length", often([2], [1, 2]))
@@ -67,15 +78,6 @@ def test_windows_of_another_node_are_parts_of_the_picture(studio, length, around
     latent = torch.zeros(4, 4, 16, 16)
     plain, found = (studio.sample(model, steps=16, latent=latent) for model in (below, reusing))
     assert outcome(reusing).evaluations == 16 and relative(found, plain) < 0.1
-
-
-SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "dpmpp_2m_sde", "dpmpp_sde", "heun", "dpmpp_2s_ancestral", "uni_pc",
-            "ddim", "lms", "res_multistep", "euler_cfg_pp")  # fmt: skip
-
-
-@pytest.mark.parametrize("sampler", often(("dpmpp_2m_sde", "heun"), SAMPLERS))
-def test_any_sampler(studio, sampler):
-    check(studio, studio.model, sampler=sampler)
 
 
 def test_a_wrapper_of_another_node_may_name_the_arguments_of_the_sampler(studio):
@@ -106,39 +108,6 @@ def test_a_controlnet_is_left_out_too(studio):
     assert unet.count == 2 * control.count
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"area": (16, 16, 0, 0), "strength": 1.0, "set_area_to_bounds": False},
-        pytest.param({"start_percent": 0.0, "end_percent": 0.6}, marks=pytest.mark.thorough),
-    ],
-)
-def test_parts_of_the_picture_and_of_the_schedule(studio, options):
-    context, details = studio.positive[0]
-    check(studio, studio.model, steps=16, positive=[*studio.positive, [context * 0.5, {**details, **options}]])
-
-
-def test_the_model_of_another_gpu_has_its_share_of_computed_steps_only(studio):
-    """As ComfyUI's MultiGPU nodes make it: a network of its own for one of the passes, in a thread of its own."""
-    base = studio.model.clone()
-    base.cached_patcher_init = (lambda: checkpoints.smallest_unet(levels=2), ())
-    plain, alone = studio.sample(base, steps=12), reuse(studio, base)
-    expected = studio.sample(alone, steps=12)
-    model = reuse(studio, base)
-    other = model.deepclone_multigpu(torch.device("cpu", 0))  # ComfyUI takes it for another device than "cpu"
-    other.is_multigpu_base_clone = True
-    model.set_additional_models("multigpu", [other])
-    with Calls(base.model.diffusion_model) as here, Calls(other.model.diffusion_model) as there:
-        found = studio.sample(model, steps=12)
-    done = outcome(model)
-    assert done.forecast >= 3 and here.count == there.count == done.computed == outcome(alone).computed
-    # Rounding can choose another of two forecasts that are as good.
-    assert relative(found, expected) < 0.1 * relative(expected, plain)
-    with Calls(other.model.diffusion_model) as there:
-        assert torch.equal(studio.sample(model, steps=12), found)
-    assert there.count == done.computed
-
-
 def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
     torch._dynamo.reset()
     compiled = {"backend": "eager", "fullgraph": True, "strict": True}
@@ -149,26 +118,6 @@ def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
     assert outcome(model).forecast >= 3
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
     torch._dynamo.reset()
-
-
-class Cancelled(Exception):
-    pass
-
-
-def test_a_cancelled_run_leaves_nothing_to_the_next(studio):
-    fresh = studio.sample(reuse(studio, studio.model), steps=12)
-    model, calls = reuse(studio, studio.model), [0]
-
-    def stop(*_):
-        calls[0] += 1
-        if calls[0] == 6:
-            raise Cancelled
-
-    handle = studio.model.model.diffusion_model.register_forward_hook(stop)
-    with pytest.raises(Cancelled):
-        studio.sample(model, steps=12, seed=99)
-    handle.remove()
-    assert torch.equal(studio.sample(model, steps=12), fresh)
 
 
 @pytest.mark.parametrize("mark", ["rel_l1_thresh", "teacache_rel_l1_thresh"])

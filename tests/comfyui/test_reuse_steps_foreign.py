@@ -1,7 +1,5 @@
 """Reuse Steps where other code changes the latent, its size or the noise levels, or leaves out steps too."""
 
-from __future__ import annotations
-
 import emoji_model
 import model_changes as changes
 import pytest
@@ -9,6 +7,7 @@ import torch
 from cases import often
 from comfy_host import in_process
 from reusing import computed_steps, outcome, reuse, technique
+from trust.trust_nodes import others
 
 pytestmark = pytest.mark.slow
 
@@ -55,93 +54,50 @@ SMALL = torch.zeros(1, 4, 16, 16)
 """Where it does not matter what is drawn."""
 
 
-def sampled(model, icons, sampler, sigmas, size=32):
-    import comfy.sample
-    import comfy.samplers
-
-    latent = torch.zeros(1, 4, size, size)
-    noise, solver = comfy.sample.prepare_noise(latent, 3), sampler
-    if not isinstance(sampler, comfy.samplers.Sampler):
-        solver = comfy.samplers.KSAMPLER(sampler)
+def custom(core_node, icons, model, sampler, sigmas):
+    """Sample as SamplerCustom does."""
+    given = {"positive": icons[1], "negative": icons[2], "latent_image": {"samples": SMALL}}
+    how = {"sampler": sampler, "sigmas": sigmas, "add_noise": True, "noise_seed": 3, "cfg": 4.0}
     with torch.inference_mode():
-        return comfy.sample.sample_custom(
-            model, noise, 4.0, solver, sigmas, icons[1], icons[2], latent, disable_pbar=True, seed=3
-        )
+        found = core_node("comfy_extras.nodes_custom_sampler", "SamplerCustom", model=model, **given, **how)
+    return found["samples"]
 
 
-def levels(model, steps=20, scheduler="karras"):
-    import comfy.samplers
+def karras(model):
+    from comfy_extras.nodes_custom_sampler import BasicScheduler
 
-    return comfy.samplers.calculate_sigmas(model.get_model_object("model_sampling"), scheduler, steps)
+    return BasicScheduler.execute(model, "karras", 20, 1.0)[0]
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("told", [True, False])
-def test_noise_that_rises_again_is_left_alone_from_there(studio, icons, told):
-    """Restart sampling: down, back up with fresh noise, down again; in the schedule, or by the sampler alone."""
+def test_noise_that_a_sampler_adds_by_itself_is_left_alone_from_there(studio, core_node, icons):
+    """Restart sampling: down, back up with fresh noise, down again; nothing of it is in the schedule."""
     from comfy.k_diffusion.sampling import sample_euler
-
-    down = levels(icons[0])
-    back = torch.linspace(2.0**0.5, float(down[12]) ** 0.5, 9) ** 2
+    from comfy.samplers import KSAMPLER
 
     def restarting(model, x, sigmas, **options):
-        x = sample_euler(model, x, down[:13], **options)
+        x = sample_euler(model, x, sigmas[:13], **options)
         noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
-        x = sample_euler(model, x + noise * (back[0] ** 2 - down[12] ** 2) ** 0.5, back, **options)
-        return sample_euler(model, x, down[12:], **options)
+        x = x + noise * (sigmas[6] ** 2 - sigmas[12] ** 2) ** 0.5
+        return sample_euler(model, x, sigmas[6:], **options)
 
-    sigmas = torch.cat([down[:13], back, down[13:]]) if told else down
-    plain = sampled(icons[0], icons, restarting, sigmas)
-    seeds = seed_change(icons, draw(icons, icons[0]))
-    reusing = reuse(studio, icons[0], budget=0.15)
-    moved = float((sampled(reusing, icons, restarting, sigmas) - plain).norm()) / seeds
-    assert moved < 0.15, moved
-    said = str(technique(reusing).last_summary().details)
-    assert ("adds noise" if told else "the noise rises again") in said
+    reusing, sigmas = reuse(studio, icons[0], budget=0.15), karras(icons[0])
+    plain, found = (custom(core_node, icons, model, KSAMPLER(restarting), sigmas) for model in (icons[0], reusing))
+    assert (found - plain).norm() < 0.15 * seed_change(icons, draw(icons, icons[0], latent=SMALL), latent=SMALL)
+    assert "the noise rises again" in str(technique(reusing).last_summary().details)
 
 
-def test_a_sampler_that_enlarges_the_latent(studio, icons):
+def test_a_sampler_that_enlarges_the_latent(studio, core_node, icons):
     from comfy_extras.nodes_advanced_samplers import SamplerLCMUpscale
 
     sampler = SamplerLCMUpscale.execute(scale_ratio=2.0, scale_steps=10, upscale_method="bislerp")[0]
-    plain = sampled(icons[0], icons, sampler, levels(icons[0]), 16)
     reusing = reuse(studio, icons[0], budget=0.15)
-    assert torch.equal(sampled(reusing, icons, sampler, levels(icons[0]), 16), plain)
+    assert torch.equal(*(custom(core_node, icons, one, sampler, karras(one)) for one in (icons[0], reusing)))
     assert "of several sizes" in str(technique(reusing).last_summary().details)
 
 
-def with_cache(model, inside):
-    """Every second call after the tenth is answered with the change that the last one made: ``inside`` of the network,
-    whose blocks do not run then, or around it."""
-    kept = {"calls": 0, "sigma": 0.0}
-
-    def wrapper(apply, given):
-        x, sigma = given["input"], given["timestep"]
-        kept["calls"] = 0 if float(sigma[0]) > kept["sigma"] else kept["calls"] + 1
-        kept["sigma"] = float(sigma[0])
-        if kept["calls"] > 10 and kept["calls"] % 2:
-            return x + kept["change"]
-        out = apply(x, sigma, **given["c"])
-        kept["change"] = out - x
-        return out
-
-    def replaced(executor, x, t, c_concat=None, c_crossattn=None, control=None, transformer_options=None, **kwargs):
-        return wrapper(
-            lambda x, t, **c: executor(x, t, c_concat, c_crossattn, control, transformer_options or {}, **kwargs),
-            {"input": x, "timestep": t, "c": {}},
-        )
-
-    clone = model.clone()
-    if inside:
-        clone.add_wrapper_with_key("apply_model", "another", replaced)
-    else:
-        clone.set_model_unet_function_wrapper(wrapper)
-    return clone
-
-
-@pytest.mark.parametrize("inside", often([True], [True, False]))
-def test_a_step_cache_without_a_mark_is_known_by_what_it_does(studio, icons, inside):
-    reusing = reuse(studio, with_cache(icons[0], inside), budget=0.05)
+def test_a_step_cache_without_a_mark_is_known_by_what_it_does(studio, icons):
+    reusing = reuse(studio, others.cache(icons[0])[0], budget=0.05)
     draw(icons, reusing, sampler="euler", steps=30, latent=SMALL)
     assert "skips steps too" in str(technique(reusing).last_summary().details)
 
@@ -150,12 +106,6 @@ def two_prompts(studio):
     context, details = studio.positive[0]
     first = [context, {**details, "start_percent": 0.0, "end_percent": 0.5}]
     return {"positive": [first, [context * 0.5, {**details, "start_percent": 0.5, "end_percent": 1.0}]], "cfg": 1.0}
-
-
-def controlnet(studio):
-    sampling = changes.controlnet(studio)
-    sampling["positive"][0][1]["control"].timestep_percent_range = (0.0, 0.5)
-    return sampling
 
 
 def scheduled_lora(studio):
@@ -169,7 +119,7 @@ def scheduled_lora(studio):
     return sampling
 
 
-@pytest.mark.parametrize("change", often([two_prompts], [two_prompts, controlnet, scheduled_lora]))
+@pytest.mark.parametrize("change", often([two_prompts], [two_prompts, scheduled_lora]))
 def test_what_changes_within_a_run_has_a_warm_up_of_its_own(studio, change):
     model = reuse(studio, studio.model)
     computed, behind = computed_steps(studio, model, 20, 0.5, **change(studio))
@@ -180,39 +130,26 @@ def test_what_changes_within_a_run_has_a_warm_up_of_its_own(studio, change):
     assert done.forecast >= 3
 
 
-class Sparse:
-    """A node whose attention takes another way below a noise level, and says so as ComfyUI's sparse attention does."""
+@pytest.mark.parametrize("knows", [True, False])
+def test_nothing_is_forecast_across_a_change_of_the_way_attention_goes(studio, knows):
+    """Of a node whose attention takes another way below a noise level, as ComfyUI's sparse attention does."""
+    below, asked = float(studio.model.model.model_sampling.percent_to_sigma(0.5)), []
 
-    def __init__(self, below: float, knows: bool = True) -> None:
-        self.below, self.knows, self.asked = below, knows, []
-
-    def __call__(self, *, layout, options, model):
+    def sparse(*, layout, options, model):
         assert layout is None and model.input_blocks and options["uuids"]
-        self.asked.append(float(options["sigmas"][0]))
-        return ("sparse" if self.asked[-1] < self.below else "dense",) if self.knows else None
+        asked.append(float(options["sigmas"][0]))
+        return ("sparse" if asked[-1] < below else "dense",) if knows else None
 
-    def on(self, model):
-        clone = model.clone()
-        clone.model_options["transformer_options"]["attention_backend_history_v1"] = {"sparse": self}
-        return clone
-
-
-def test_nothing_is_forecast_across_a_change_of_the_way_attention_goes(studio):
-    levels = studio.model.model.model_sampling
-    sparse = Sparse(float(levels.percent_to_sigma(0.5)))
-    model = reuse(studio, sparse.on(studio.model))
+    theirs = studio.model.clone()
+    theirs.model_options["transformer_options"]["attention_backend_history_v1"] = {"sparse": sparse}
+    model = reuse(studio, theirs)
     computed, behind = computed_steps(studio, model, 20, 0.5)
-    done = outcome(model)
-    assert sparse.asked and not set(range(behind)) <= computed
-    assert {behind, behind + 1, behind + 2} <= computed, (behind, computed)
-    assert done.forecast >= 3
-
-
-def test_where_the_way_is_not_known_nothing_is_forecast_and_the_node_says_why(studio):
-    model = reuse(studio, Sparse(1.0, knows=False).on(studio.model))
-    studio.sample(model, steps=20)
-    assert outcome(model).forecast == 0
-    assert "in a way that can change with the next step: Reuse Steps is off" in studio.report(model)
+    assert asked and {behind, behind + 1, behind + 2} <= computed, (behind, computed)
+    if knows:
+        assert not set(range(behind)) <= computed and outcome(model).forecast >= 3
+    else:
+        assert outcome(model).forecast == 0
+        assert "in a way that can change with the next step: Reuse Steps is off" in studio.report(model)
 
 
 def test_nothing_is_forecast_across_a_change_of_our_own_attention(studio):

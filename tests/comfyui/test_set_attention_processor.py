@@ -1,9 +1,5 @@
 """Set Attention Processor on ComfyUI's own models."""
 
-from __future__ import annotations
-
-import dataclasses
-
 import pytest
 import torch
 from attention_calls import with_override
@@ -22,16 +18,6 @@ def test_every_backend_draws_the_same_image(studio, baseline, backend):
     nothing_changed = f"{SAME}\n" if backend in ("auto", "sdpa") else ""
     assert (nothing_changed or "in 28 attention calls\n    calls: 28\n") in report
     assert "VAE, text encoders and ControlNets choose their own attention" in report
-
-
-def test_calls_that_a_backend_cannot_take_are_computed_by_comfyui(studio, baseline):
-    """Why, and what is said of it: ``tests/unit/test_attention_policy.py``."""
-    model = studio.attention(studio.model, "vanilla")
-    policy = model.get_attachment("paceline").find("attention").policy
-    limits = tuple(dataclasses.replace(limit, min_key_tokens=96) for limit in policy.backend.limits)
-    policy.backend = dataclasses.replace(policy.backend, limits=limits)
-    assert relative(studio.sample(model), baseline) < 1e-4
-    assert "in 14 attention calls\n    calls: 14, fallbacks: 14" in studio.report(model)
 
 
 def test_an_interrupt_is_no_failure_of_a_kernel(studio):

@@ -1,17 +1,17 @@
 """The pack on a ComfyUI that is too old, newer or otherwise strange, and its bookkeeping."""
 
-from __future__ import annotations
-
+import asyncio
 import dataclasses
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
+from our_nodes import put, technique
+from trust.trust_nodes import others
 
 
 def test_one_node_that_cannot_be_imported_does_not_cost_the_others(studio, monkeypatch, caplog):
-    import asyncio
-
     import paceline.nodes as nodes
 
     monkeypatch.setitem(nodes.FILES, "Missing", "no_such_file")
@@ -21,6 +21,9 @@ def test_one_node_that_cannot_be_imported_does_not_cost_the_others(studio, monke
 
 
 def test_a_run_that_is_cancelled_in_its_first_step_is_not_called_idle(studio):
+    def cancel(*_):
+        raise KeyboardInterrupt
+
     model = studio.attention(studio.tome(studio.model), "sdpa")
     model.model_options["model_function_wrapper"] = cancel
     with pytest.raises(KeyboardInterrupt):
@@ -30,33 +33,12 @@ def test_a_run_that_is_cancelled_in_its_first_step_is_not_called_idle(studio):
     assert "cancelled or failed" in studio.report(model)
 
 
-def cancel(*_):
-    """Press Cancel in the first step."""
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("node", ["ModelPrecision", "SetAttentionProcessor"])
-def test_calls_that_another_nodes_step_cache_has_answered_are_not_counted(studio, node):
-    """As EasyCache does: in a wrapper around the network, which then does not run."""
-    from comfy.patcher_extension import WrappersMP
-
-    ran, kept = [], []
-
-    def cached(executor, *args, **kwargs):
-        if len(kept) != 1:
-            ran.append(True)
-            kept.append(executor(*args, **kwargs))
-        else:
-            kept.append(kept[0])
-        return kept[-1]
-
-    inputs = {"dtype": "bf16"} if node == "ModelPrecision" else {"backend": "vanilla"}
-    model = studio.run(f"Paceline{node}", model=studio.model, **inputs).clone()
-    model.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "cache", cached)
+@pytest.mark.parametrize("name", ["precision", "attention"])
+def test_calls_that_another_nodes_step_cache_has_answered_are_not_counted(studio, name):
+    """As EasyCache does: in a wrapper around the network, which then does not run. This one answers each third call."""
+    (model,) = others.cache(put(studio, name, studio.model))
     studio.sample(model, steps=4)
-    (technique,) = model.get_attachment("paceline").techniques
-    assert len(kept) == 4 and len(ran) == 3
-    assert technique.runs.latest.activity.model_calls == 3
+    assert technique(model).runs.latest.activity.model_calls == 3
 
 
 def test_the_report_before_any_sampling_says_so(studio):
@@ -67,9 +49,6 @@ def test_the_report_before_any_sampling_says_so(studio):
 def test_a_comfyui_that_lacks_what_nodes_need_gets_none_and_a_sentence_with_the_cause(
     comfy, monkeypatch, caplog, fault
 ):
-    import asyncio
-    from unittest.mock import Mock
-
     import comfy.ops
     from paceline.nodes import INTERNAL, NODES, PacelineExtension
     from paceline.service.comfyui import machine

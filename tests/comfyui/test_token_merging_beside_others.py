@@ -1,6 +1,6 @@
 """Apply ToMe beside nodes that change attention themselves: image prompts, self-attention guidance."""
 
-from __future__ import annotations
+from functools import partial
 
 import pytest
 import torch
@@ -8,10 +8,7 @@ from cases import often
 from trust.trust_nodes import others
 
 BOTH_LEVELS = {"max_downsample": "2"}
-METHODS = [
-    {"method": "merge"},
-    {"method": "kv_downsample", "ratio": 0.75},
-]
+METHODS = [{"method": "merge"}, {"method": "kv_downsample", "ratio": 0.75}]
 
 
 THEIRS = "code in test_token_merging_beside_others.py computes this layer itself"
@@ -40,26 +37,20 @@ def with_image_prompt(model):
     return clone
 
 
-def with_tokens_appended(model, name):
+def with_tokens_appended(model, name="attn1"):
     """Image prompts and references as other packs add them: more tokens behind the keys and values."""
     clone = model.clone()
 
     def append(q, k, v, extra_options):
+        assert q.shape[1] in (384, 96), "all tokens: it runs outside of ours"
         more = random_tokens(5, 1, 4, k.shape[-1]).expand(k.shape[0], -1, -1)
         return q, torch.cat([k, more], dim=1), torch.cat([v, more], dim=1)
 
-    {"attn1": clone.set_model_attn1_patch, "attn2": clone.set_model_attn2_patch}[name](append)
+    clone.set_model_patch(append, f"{name}_patch")
     return clone
 
 
-@pytest.mark.parametrize("settings", METHODS, ids=lambda settings: settings["method"])
-def test_image_prompts_that_replace_attention_to_the_text(studio, settings):
-    prompted = with_image_prompt(studio.model)
-    model = studio.tome(prompted, **settings, **BOTH_LEVELS)
-    image = studio.sample(model)
-    assert torch.equal(image, studio.sample(with_image_prompt(studio.tome(studio.model, **settings, **BOTH_LEVELS))))
-    assert not torch.equal(image, studio.sample(studio.tome(studio.model, **settings, **BOTH_LEVELS)))
-    assert "active in 7 of 7" in studio.report(model) and "fallback" not in studio.report(model)
+tokens_for_the_text = partial(with_tokens_appended, name="attn2")
 
 
 @pytest.mark.parametrize("attach", often(["tome"], ["tome", "attention", "fuse_qkv"]))
@@ -99,23 +90,23 @@ def test_attention_to_the_text_that_another_node_computes_keeps_all_its_queries(
     assert f"skipped 3 blocks: {THEIRS}" in studio.report(model)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [("attn1", METHODS[0]), *(("attn2", settings) for settings in METHODS)]
-    + [("attn1", {"merge_crossattn": True}), ("attn2", {"merge_crossattn": True})],
-    ids=str,
-)
-def test_tokens_that_other_nodes_append_to_keys_and_values(studio, name, settings):
-    model = studio.tome(with_tokens_appended(studio.model, name), **settings)
+THEIRS_AND_OURS = [(with_image_prompt, settings) for settings in METHODS]
+THEIRS_AND_OURS += [(tokens_for_the_text, settings) for settings in (*METHODS, {"merge_crossattn": True})]
+THEIRS_AND_OURS += [(with_tokens_appended, settings) for settings in (METHODS[0], {"merge_crossattn": True})]
+
+
+@pytest.mark.parametrize(("change", "settings"), THEIRS_AND_OURS, ids=lambda one: getattr(one, "__name__", str(one)))
+def test_image_prompts_and_tokens_that_other_nodes_append_whichever_comes_first(studio, change, settings):
+    theirs, ours = change(studio.model), studio.tome(studio.model, **settings, **BOTH_LEVELS)
+    model = studio.tome(theirs, **settings, **BOTH_LEVELS)
     image = studio.sample(model)
-    assert torch.equal(image, studio.sample(with_tokens_appended(studio.tome(studio.model, **settings), name)))
-    assert not torch.equal(image, studio.sample(studio.tome(studio.model, **settings)))
-    assert not torch.equal(image, studio.sample(with_tokens_appended(studio.model, name)))
-    assert "fallback" not in studio.report(model)
+    assert torch.equal(image, studio.sample(change(ours)))
+    assert not torch.equal(image, studio.sample(ours)) and not torch.equal(image, studio.sample(theirs))
+    assert "active in 7 of 7" in studio.report(model) and "fallback" not in studio.report(model)
 
 
 def test_keys_that_are_no_longer_one_for_each_place_are_not_thinned_out(studio):
-    extended = with_tokens_appended(studio.model, "attn1")
+    extended = with_tokens_appended(studio.model)
     model = studio.tome(extended, method="kv_downsample", ratio=0.75)
     assert torch.equal(studio.sample(model), studio.sample(extended))
     assert "not active in any of 7" in studio.report(model)

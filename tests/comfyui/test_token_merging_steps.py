@@ -1,7 +1,5 @@
 """Apply ToMe knows the step without asking the device for it, and draws as if it asked."""
 
-from __future__ import annotations
-
 import pytest
 from cases import often
 from paceline.service.comfyui.sampling_job import samplers_and_schedulers

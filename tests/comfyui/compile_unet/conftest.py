@@ -1,7 +1,5 @@
 """Compile UNet on models of its own, for each test anew."""
 
-from __future__ import annotations
-
 import pytest
 from comfy_host import checkpoints
 from compiled_models import with_model_of_its_own

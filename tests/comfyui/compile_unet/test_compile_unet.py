@@ -4,8 +4,6 @@ The backend is ``eager`` where nothing else is said: it traces, guards and recom
 out the code generation, so results are equal bit for bit.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import model_changes as changes
@@ -72,8 +70,7 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
 
 
 @pytest.mark.parametrize(
-    ("backend", "sizes"),
-    often([("eager", ())], [("eager", ()), ("aot_eager", ((32, 24), (40, 24)))], several=True),
+    ("backend", "sizes"), often([("eager", ())], [("eager", ()), ("aot_eager", ((32, 24), (40, 24)))], several=True)
 )
 def test_a_kept_difference_is_one_graph_more_and_never_another(studio, compiled, backend, sizes):
     """One for steps in which attention is computed both ways, one for those in which the difference is added."""
@@ -90,22 +87,3 @@ def test_a_kept_difference_is_one_graph_more_and_never_another(studio, compiled,
     for size in sizes:  # two graphs for any size
         assert torch.equal(studio.sample(model, steps=8, size=size), studio.sample(tome, steps=8, size=size))
     assert state(model).graphs == (4 if sizes else 2) and not state(model).eager_calls
-
-
-@pytest.mark.thorough  # how reasons are put in words: tests/unit/test_compilation_settings.py
-def test_the_report_says_in_words_why_it_compiled_again(small, compiled):
-    def made(factor):
-        def patch(q, k, v, extra_options):
-            # As patches do that change the positive pass alone.
-            return (q * factor if 0 in extra_options["cond_or_uncond"] else q), k, v
-
-        return patch
-
-    model = compiled(small.model)
-    small.sample(model)
-    patched = model.clone()
-    patched.set_model_attn2_patch(made(1.5))
-    small.sample(patched)
-    assert "compiled again for other patches or options (patches) (torch: " in small.report(patched)
-    small.sample(patched, batch=2, cfg=1.0)  # as many rows as before, all of the positive pass
-    assert "compiled again for other passes at once (positive prompt" in small.report(patched)

@@ -1,14 +1,11 @@
 """Compile UNet where compiling fails, is cancelled, or another node, the memory or the model is in its way."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
 import torch
 import torch._dynamo
-from cases import often
-from comfy_host import checkpoints, in_process
+from comfy_host import checkpoints
 from compiled_models import state
 from distances import relative
 from paceline.optimizers.compilation.compiler import describe_blocks
@@ -121,29 +118,6 @@ def test_a_second_copy_for_dynamic_vram_is_loaded_once_and_said(small, compiled,
     assert first.model is second.model is not dynamic.model
     assert torch.equal(small.sample(first), small_baseline)
     assert "a second copy of its weights, without dynamic VRAM" in small.report(first)
-
-
-FEW_BLOCKS = {
-    "flux": {"depth": 1, "depth_single_blocks": 1},
-    "wan": {"num_layers": 1},
-    "z_image": {"n_layers": 1},
-}
-
-
-@pytest.mark.parametrize("name", often(["wan"], FEW_BLOCKS))
-def test_diffusion_transformers_are_compiled_too(compiled, name):
-    from comfy_host.transformers import build, conditioning, latent
-
-    model = build(name, **FEW_BLOCKS[name])
-
-    def sample(patcher, size=(16, 24), text=20):
-        prompts = conditioning(name, text, seed=1), conditioning(name, text, seed=2)
-        return in_process.sample(patcher, *prompts, latent(name, *size, 1), steps=2, seed=7, scheduler="simple")
-
-    made = compiled(model)
-    assert torch.equal(sample(made), sample(model))
-    assert torch.equal(sample(made, size=(24, 16), text=33), sample(model, size=(24, 16), text=33))
-    assert not state(made).eager_calls
 
 
 @pytest.mark.thorough

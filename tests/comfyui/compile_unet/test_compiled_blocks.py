@@ -1,7 +1,5 @@
 """Compile UNet on the blocks of a network: one graph for each kind of block, whatever others run inside of it."""
 
-from __future__ import annotations
-
 import model_changes as changes
 import pytest
 import torch
@@ -9,6 +7,7 @@ from cases import often
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
 from compiled_models import with_model_of_its_own
+from our_nodes import said
 from paceline.optimizers.models.families import find_family
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -52,7 +51,7 @@ def blocks(studio, model):
 
 
 def graphs(model):
-    return model.get_attachment("paceline").find("compilation").last_summary().counts["graphs"]
+    return said(model, "compilation").counts["graphs"]
 
 
 def with_techniques(studio, model):
@@ -73,8 +72,8 @@ def test_blocks_share_one_graph_and_other_techniques_count_and_draw_as_without_i
     report = studio.report(compiled)
     assert "graph breaks" not in report
     for technique in eager.get_attachment("paceline").techniques:
-        said = compiled.get_attachment("paceline").find(technique.kind).last_summary()
-        assert said == technique.last_summary() and said.state == "active"
+        found = said(compiled, technique.kind)
+        assert found == technique.last_summary() and found.state == "active"
     assert torch.equal(sample(name, model, **more), plain)
 
 
@@ -139,14 +138,10 @@ def all_of_them(model, seen):
         patch(model, seen)
 
 
-PATCHES = (before_attention, in_the_place_of_attention, around_attention, layers_of_its_own, all_of_them)
-
-
-@pytest.mark.parametrize("patch", often([all_of_them], PATCHES), ids=lambda patch: patch.__name__)
-def test_patches_run_outside_of_code_that_blocks_share_and_know_where_they_are(studio, patch):
+def test_patches_run_outside_of_code_that_blocks_share_and_know_where_they_are(studio):
     studio = with_model_of_its_own(studio, checkpoints.smallest_unet(levels=2))
     seen, patched = [], studio.model.clone()
-    patch(patched, seen)
+    all_of_them(patched, seen)
     expected, places = studio.sample(patched), [*seen]
     assert not torch.equal(expected, studio.sample(studio.model))
     compiled = blocks(studio, patched)
@@ -155,7 +150,7 @@ def test_patches_run_outside_of_code_that_blocks_share_and_know_where_they_are(s
     assert seen == places
     count = graphs(compiled)
     again = studio.model.clone()
-    patch(again, [])  # new functions, more steps: the same code
+    all_of_them(again, [])  # new functions, more steps: the same code
     for steps in (2, 5):
         assert torch.equal(studio.sample(blocks(studio, again), steps=steps), studio.sample(again, steps=steps))
     assert graphs(compiled) == count
@@ -180,7 +175,7 @@ def test_apply_tome_runs_outside_of_code_that_blocks_share(studio):
         merged = studio.tome(studio.model, max_downsample="4", **settings)
         compiled = blocks(studio, merged)
         assert torch.equal(studio.sample(compiled, steps=4), studio.sample(merged, steps=4))
-        found = [model.get_attachment("paceline").find("token_merging").last_summary() for model in (compiled, merged)]
+        found = [said(model, "token_merging") for model in (compiled, merged)]
         assert found[0] == found[1] and found[0].state == "active"
         assert "fallback" not in studio.report(compiled)
 
@@ -190,5 +185,5 @@ def test_one_kind_of_block_in_two_lists_is_compiled_for_both_sizes_at_once(studi
     compiled, texts = blocks(studio, model), [conditioning("z_image", seed=seed) for seed in (1, 2)]
     drawn = [in_process.sample(one, *texts, latent("z_image"), steps=1, seed=7) for one in (compiled, model)]
     assert torch.equal(*drawn)
-    counts = compiled.get_attachment("paceline").find("compilation").last_summary().counts
+    counts = said(compiled, "compilation").counts
     assert (counts["graphs"], counts["recompiles"]) == (2, 0)

@@ -1,7 +1,5 @@
 """Beside what the hosts and other extensions do to a network: tiles, quantised weights, caches; and on Flux."""
 
-from __future__ import annotations
-
 import functools
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -47,19 +45,6 @@ def test_tiles_are_pictures_of_their_own(host):
     assert not torch.equal(host.draw(ALL, scripts=[in_tiles]), plain)
     assert [said.summary.state for said in host.said] == ["active"] * 3, host.lines
     assert host.lines[1] == "Paceline Apply ToMe: active in 2 of 3 self-attention blocks"
-
-
-@BOTH_HOSTS
-def test_where_the_negative_pass_sets_in_nothing_older_is_reused(host):
-    """The host's setting to ignore the negative prompt in early steps, here in the first 7 of 20."""
-    drawing, rows = host.drawing(), []
-    watch = drawing.sd_model.network.unet.register_forward_hook(
-        lambda _, given, __: rows.append((drawing.sampler.model_wrap_cfg.step, len(given[0])))
-    )
-    host.draw(LOOSE, drawing=drawing, steps=20, skip_early=7)
-    watch.remove()
-    assert {(7, 2), (8, 2), (9, 2)} <= set(rows)
-    assert len(rows) < 20
 
 
 @contextmanager

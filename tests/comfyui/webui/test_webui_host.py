@@ -1,5 +1,6 @@
 """Techniques in Stable Diffusion WebUI and Forge, by stand-ins of their objects around ComfyUI's real UNet."""
 
+import inspect
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,7 @@ import webui_stand_ins as hosts
 from cases import often
 from comfy_host import checkpoints, in_process
 from paceline.optimizers.core.technique import ATTENTION, TOKEN_MERGING
-from paceline.optimizers.in_webui import accelerate, keep_levels
+from paceline.optimizers.in_webui import keep_levels
 from paceline.optimizers.in_webui.webui_technique import WebUITechnique
 from paceline.optimizers.token_merging.tome_settings import METHODS, TokenMergingSettings
 from reusing import outcome, reuse
@@ -23,13 +24,18 @@ def test_without_techniques_the_stand_ins_draw_what_comfyui_draws(host, studio):
     torch.testing.assert_close(host.draw(), expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("method", often(["kv_downsample"], METHODS))
-def test_tokens_are_reduced_as_in_comfyui(host, studio, method):
-    settings = {"method": method, "ratio": 0.5, "merge_mlp": method == "merge"}
-    merged = host.draw({TOKEN_MERGING: TokenMergingSettings(**settings)}, steps=3)
-    expected = studio.sample(studio.tome(studio.model, **settings), SIZE, steps=3)
+REDUCED = [{"method": method, "ratio": 0.5, "merge_mlp": method == "merge", "residual": "off"} for method in METHODS]
+KEPT = {"method": "kv_downsample", "ratio": 0.75, "residual": "auto"}
+
+
+@pytest.mark.parametrize("settings", often([KEPT], [*REDUCED, KEPT]), ids=str)
+def test_tokens_are_reduced_and_the_difference_is_kept_as_in_comfyui(host, studio, settings):
+    plain, merged = host.draw(steps=8), host.draw({TOKEN_MERGING: TokenMergingSettings(**settings)}, steps=8)
+    expected = studio.sample(studio.tome(studio.model, **settings), SIZE, steps=8)
     torch.testing.assert_close(merged, expected, rtol=1e-3, atol=1e-3)
     assert host.lines == ["Paceline Apply ToMe: active in 2 of 3 self-attention blocks"]
+    assert ("residual: 3 of 8" in " ".join(host.said[-1].summary.details)) == (settings is KEPT)
+    assert torch.equal(host.draw(steps=8), plain)
 
 
 @BOTH_HOSTS
@@ -149,55 +155,27 @@ def test_the_layout_of_sdxl(host, studio, sdxl):
     assert host.said[1].summary.counts["forecast"] > 0
 
 
-def test_where_a_prompt_changes_nothing_older_is_reused(host, studio):
-    """Prompt editing: the evaluation after the change is computed, and so are the two after it."""
+@BOTH_HOSTS
+@pytest.mark.parametrize("what", ["prompt", "negative"])
+def test_where_a_pass_changes_nothing_older_is_reused(host, studio, what):
+    """Prompt editing, and the hosts' setting to ignore the negative prompt in early steps: three are computed then."""
     later = hosts.always(studio.negative)[0].schedules[0]
     edited = [hosts.Composed([hosts.Part(7, host.positive[0].schedules[0].cond), later], 1.0)]
+    given = {"prompts": hosts.prompts(edited)} if what == "prompt" else {"skip_early": 8}
     places, drawing = [], host.drawing()
     watch = studio.model.model.diffusion_model.register_forward_hook(
         lambda *_: places.append(drawing.sampler.model_wrap_cfg.step)
     )
-    host.draw(LOOSE, drawing=drawing, prompts=hosts.prompts(edited), steps=20)
+    host.draw(LOOSE, drawing=drawing, steps=20, **given)
     watch.remove()
     assert {8, 9, 10} <= set(places) and len(set(places)) < 20
 
 
 def test_signatures_stay_those_of_the_sampler(host):
-    """The hosts ask the sampler's function what it takes."""
-    import inspect
-
-    import comfy.k_diffusion.sampling
-
+    """The hosts ask the sampler's function what it takes. Scripts are called twice, here before and after us."""
     seen = []
-    function = comfy.k_diffusion.sampling.sample_dpmpp_2m_sde
-    drawing = host.drawing()
-    drawing.sample(
-        comfy.k_diffusion.sampling.sample_euler,
-        torch.zeros(1, 4, *SIZE),
-        hosts.prompts(host.positive),
-        host.negative,
-        [
-            lambda p: setattr(p.sampler, "func", function),
-            lambda p: accelerate(p, MERGE, host.said.extend),
-            lambda p: seen.append(inspect.signature(p.sampler.func)),
-            lambda p: setattr(p.sampler, "func", comfy.k_diffusion.sampling.sample_euler),
-        ],
-        steps=1,
-    )
-    assert seen == [inspect.signature(function)] * 2
-
-
-def test_the_difference_that_is_kept_is_that_of_comfyui(host, studio):
-    plain, pictures = host.draw(steps=8), {}
-    for residual in ("off", "auto"):
-        settings = {"method": "kv_downsample", "ratio": 0.75, "residual": residual}
-        pictures[residual] = host.draw({TOKEN_MERGING: TokenMergingSettings(**settings)}, steps=8)
-        expected = studio.sample(studio.tome(studio.model, **settings), SIZE, steps=8)
-        torch.testing.assert_close(pictures[residual], expected, rtol=1e-3, atol=1e-3)
-    assert (pictures["auto"] - plain).norm() < (pictures["off"] - plain).norm() / 4
-    assert torch.equal(host.draw(steps=8), plain)
-    details = " ".join(host.said[1].summary.details)
-    assert "residual: 3 of 8 model calls computed attention both ways" in details and "left out" not in details
+    host.draw(MERGE, scripts=[lambda p: seen.append(inspect.signature(p.sampler.func))], steps=1)
+    assert len(seen) == 2 and seen[0] == seen[1]
 
 
 def test_the_report_names_samplers_as_this_host_does(host):

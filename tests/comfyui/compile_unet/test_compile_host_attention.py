@@ -3,23 +3,13 @@
 What torch cannot compile all the same is named, with its place and what to do.
 """
 
-from __future__ import annotations
-
 import time
 from itertools import product
 
 import pytest
 import torch
 from cases import often
-from comfy_host import checkpoints, vaes
-from compiled_models import with_model_of_its_own
-
-pytestmark = pytest.mark.usefixtures("fresh_compiler")
-
-
-@pytest.fixture
-def small(studio):
-    return with_model_of_its_own(studio, checkpoints.smallest_unet())
+from comfy_host import vaes
 
 
 def not_traceable(q, k, v, *arguments, **options):

@@ -1,13 +1,47 @@
-"""Benchmark Sweep in a real ComfyUI: what a cell can come to, the study, the preset, and going on after a stop."""
+"""Benchmark Sweep in a real ComfyUI: what a cell can come to, the study, the preset, going on, and mistakes."""
 
 from __future__ import annotations
 
 import json
+import socket
+import sys
+import time
 from typing import Any
 
 import pytest
 import torch
+from comparing import Emoji
+from paceline.optimizers.core.errors import BackendUnavailable, InvalidSetting
 from sweep_files import kept
+from writing import comfyui_writes_to
+
+
+class Sweeping:
+    """The demo's trained model, and sweeps with it."""
+
+    def __init__(self, emoji: Emoji) -> None:
+        self.emoji, self.studio, self.model = emoji, emoji.studio, emoji.model
+
+    def inputs(self, grid: str, **changes: Any) -> dict[str, Any]:
+        solver = {"steps": 2, "sampler_name": "dpmpp_2m", "scheduler": "karras", "runs": 1}
+        sampling = self.emoji.sampling(latent_image=self.emoji.whole, **solver)
+        return {"model": self.model, "grid": grid, "study": "a study", "largest_difference": 1.0, **sampling, **changes}
+
+    def run(self, grid: str, **changes: Any) -> Any:
+        with torch.inference_mode():
+            return self.studio.nodes["PacelineBenchmarkSweep"].execute(**self.inputs(grid, **changes))
+
+
+@pytest.fixture(scope="module")
+def sweeping(emoji: Emoji) -> Sweeping:
+    return Sweeping(emoji)
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, comfy):
+    """ComfyUI's output and user folders, empty."""
+    with comfyui_writes_to(output=tmp_path / "output", user=tmp_path / "user"):
+        yield tmp_path
 
 
 def slower_where_tokens_are_many(model: Any, limit: int, error: Exception) -> Any:
@@ -39,17 +73,6 @@ def test_every_cell_is_measured_and_kept(sweeping, folders):
     assert [len(shown["cells"]), shown["total"]] == [3, 3]
 
 
-def test_cells_name_nodes_by_title_or_id(comfy):
-    from paceline.nodes import NODES
-    from paceline.service.recipe import Step
-    from paceline.service.sweep.run_sweep import read_axes, steps_of
-
-    axes = read_axes("Apply ToMe.ratio = 0.5\nPacelineApplyToMe.sx = 2\ncompile unet = on\nFuseQKV=off", NODES)
-    cell = {"ApplyToMe.ratio": 0.5, "ApplyToMe.sx": 2, "CompileUNet": "on", "FuseQKV": "off"}
-    assert axes == {name: (value,) for name, value in cell.items()}
-    assert steps_of(cell) == (Step("PacelineApplyToMe", {"ratio": 0.5, "sx": 2}), Step("PacelineCompileUNet", {}))
-
-
 def test_what_does_not_fit_or_cannot_be_done_is_a_result(sweeping, folders):
     grid = "SetAttentionProcessor.backend = sdpa, sage"
     full = slower_where_tokens_are_many(sweeping.model, 1, torch.OutOfMemoryError("no room"))
@@ -72,13 +95,10 @@ def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweepin
     options = lambda: {entry.id: entry for entry in node.define_schema().inputs}["preset"].options  # noqa: E731
     assert "a study" not in options()
     # Slower by its own hand, so that the speed-up does not depend on the machine: without ToMe, calls take long.
-    import time
 
     def wrapper(apply: Any, arguments: dict[str, Any]) -> torch.Tensor:
-        plain = not arguments["c"]["transformer_options"].get("paceline_active_stack") and not arguments["c"][
-            "transformer_options"
-        ].get("wrappers", {}).get("apply_model", {}).get("paceline")
-        time.sleep(0.3 if plain else 0.0)
+        options = arguments["c"]["transformer_options"]
+        time.sleep(0.0 if options.get("wrappers", {}).get("apply_model", {}).get("paceline") else 0.3)
         return apply(arguments["input"], arguments["timestep"], **arguments["c"])
 
     model = sweeping.model.clone()
@@ -124,3 +144,48 @@ def test_the_plain_model_is_what_cells_are_held_against(sweeping, folders):
     assert entry["difference"] > 0
     said = "taken off for this measurement, because each setting is compared with the plain model: Apply ToMe"
     assert said in result.ui["text"][0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"grid": "Apply Tomato.ratio = 0.5"},
+        {"grid": "Apply ToMe.ration = 0.5"},
+        {"grid": "ApplyToMe.method = murge"},
+        {"grid": "ApplyToMe.model = 1"},
+        {"grid": "CompareModels = on"},
+        {"grid": "QuantizeInt8.exclude = \ud800"},
+        {"study": "fast"},
+        {"trials": -1},
+    ],
+    ids=range(8),
+)
+def test_mistakes_are_found_before_anything_runs(reads, sweeping, folders, changes):
+    reads.refused(InvalidSetting, sweeping.run, **{"grid": "ApplyToMe.preset = quality", "model": None, **changes})
+    assert not list(folders.rglob("*.db")) and not list(folders.rglob("*.json"))
+
+
+def test_a_workflow_cannot_say_where_a_storage_is(sweeping, folders):
+    """No input takes an address, and the study's name, the only text that reaches Optuna, is no part of a path."""
+    from comfy_api.latest import io
+
+    schema = sweeping.studio.nodes["PacelineBenchmarkSweep"].define_schema()
+    assert [entry.id for entry in schema.inputs if isinstance(entry, io.String.Input)] == ["grid", "study"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        url = f"postgresql+psycopg://ada@127.0.0.1:{server.getsockname()[1]}/x"
+        for study in (url, "sqlite:////tmp/x.db", "../x", "a\0", "{SCHEMA_VERSION}"):
+            with pytest.raises(InvalidSetting):
+                sweeping.run("ApplyToMe.preset = quality", study=study)
+        with pytest.raises(BlockingIOError):  # nobody has connected
+            server.accept()
+    assert not list(folders.rglob("*.db"))
+
+
+def test_without_optuna_it_says_what_to_install_and_the_rest_works(sweeping, monkeypatch):
+    """That all nodes load without it: tests/e2e/test_registry_archive.py."""
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(BackendUnavailable, match="Benchmark Sweep needs Optuna.*Run `pip install optuna`"):
+        sweeping.run("ApplyToMe.preset = quality")
+    tome = sweeping.studio.tome(sweeping.model, preset="quality")
+    assert tome.get_attachment("paceline").find("token_merging") is not None
