@@ -43,8 +43,8 @@ class PacelineOptimizePreset(OptimizingNode):
                     "reuse_steps",
                     default=False,
                     optional=True,
-                    tooltip="balanced and fast also skip steps that can be forecast, as the node Reuse Steps does. "
-                    "Helps with 5 steps and more; lossless ignores it.",
+                    tooltip="In balanced and fast, Reuse Steps in the place of Apply ToMe: it skips steps that can be "
+                    "forecast. Helps with 5 steps and more; lossless ignores it.",
                 ),
             ],
             outputs=[io.Model.Output(), io.Vae.Output(), io.String.Output(display_name="report")],

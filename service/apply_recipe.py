@@ -200,8 +200,8 @@ def _can_compile(device: str) -> bool:
 def built_in_recipe(name: str, machine: Machine, reuse_steps: bool = False) -> Recipe:
     """Return the recipe ``name`` for ``machine``; `InvalidSetting` for another name.
 
-    With ``reuse_steps`` those that change pictures also leave out steps; off by default, because saved workflows must
-    go on to draw what they drew.
+    With ``reuse_steps`` those that change pictures leave out steps in the place of tokens: at as much work Reuse Steps
+    alone stays nearer than with Apply ToMe on top (docs/results.md).
     """
     require_choice("preset", name, BUILT_IN)
     choice = CHOICES[name]
@@ -210,7 +210,7 @@ def built_in_recipe(name: str, machine: Machine, reuse_steps: bool = False) -> R
     # measured), after minutes of waiting.
     if machine.can_compile and machine.device == "cuda":
         steps += [Step("PacelineCompileUNet"), Step("PacelineCompileVAE")]
-    if choice.merging:
+    if choice.merging and not reuse_steps:
         steps.insert(0, Step("PacelineApplyToMe", {"preset": choice.merging}))
     if name == "fast" and machine.fast_int8:
         steps.insert(0, Step("PacelineQuantizeInt8", {"preset": "balanced"}))

@@ -47,7 +47,7 @@ class Choice:
         limit: for 9 of 10 pictures, how far left out steps and other settings may move them. It is half of what the
             label allows, because 1 in 10 moves up to three times as far. In presets the budget of Reuse Steps.
         allows: how far the farthest picture of a proof may be for the label to be true.
-        merging: the preset of Apply ToMe; empty: neither that nor Reuse Steps is applied.
+        merging: the preset of Apply ToMe where Reuse Steps is not applied; empty: neither is.
     """
 
     label: str

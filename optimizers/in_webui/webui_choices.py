@@ -14,7 +14,7 @@ from ..core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
 from ..step_reuse.reuse_settings import TOOLTIPS as REUSE_TOOLTIPS
 from ..step_reuse.reuse_settings import StepReuseSettings
 from ..token_merging.tome_settings import TOOLTIPS as TOME_TOOLTIPS
-from ..token_merging.tome_settings import TokenMergingSettings, apply_preset, level_of
+from ..token_merging.tome_settings import TokenMergingSettings, level_of
 from .webui_run import SettingsByKind
 
 OFF, CUSTOM, AS_ABOVE, HOSTS_OWN = "Off", "Custom", "As above", "the host's own"
@@ -61,6 +61,5 @@ def settings_of(choice: str, single: Single) -> SettingsByKind:
     preset = PRESETS[choice]
     chosen: dict[str, Any] = {ATTENTION: AUTO}
     if preset.merging:
-        chosen[TOKEN_MERGING] = TokenMergingSettings(**apply_preset(preset.merging, {}))
         chosen[STEP_REUSE] = StepReuseSettings(budget=preset.limit)
     return chosen

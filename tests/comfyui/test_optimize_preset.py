@@ -92,6 +92,8 @@ def test_built_in_recipes_suit_the_machine(comfy):
         assert "PacelineCompileUNet" not in nodes(name, device="cuda", can_compile=False)
     assert "PacelineApplyToMe" not in nodes("lossless", device="cuda", can_compile=True)
     assert "PacelineApplyToMe" in nodes("fast", device="cpu")
+    reusing = [step.node for step in built_in_recipe("fast", Machine("cpu"), reuse_steps=True).steps]
+    assert reusing == ["PacelineSetAttentionProcessor", "PacelineReuseSteps"]
     assert "PacelineQuantizeInt8" in nodes("fast", device="cuda", fast_int8=True)
     assert "PacelineQuantizeInt8" not in nodes("balanced", device="cuda", fast_int8=True)
     with pytest.raises(InvalidSetting, match="one of: lossless, balanced, fast"):

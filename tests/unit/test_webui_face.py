@@ -15,7 +15,7 @@ from comfy_host.paths import ROOT
 from paceline.optimizers.core.activity import Summary
 from paceline.optimizers.core.choices import CHOICES as BY_NAME
 from paceline.optimizers.core.errors import InvalidSetting
-from paceline.optimizers.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
+from paceline.optimizers.core.technique import ATTENTION, STEP_REUSE
 from paceline.optimizers.in_webui import TechniqueReport, webui_choices
 from paceline.optimizers.in_webui.webui_choices import AS_ABOVE, CHOICES
 from paceline.optimizers.step_reuse.reuse_settings import StepReuseSettings
@@ -242,7 +242,7 @@ def test_choices_are_settings_of_techniques():
     assert webui_choices.settings_of("Same picture", single) == {ATTENTION: "auto"}
     assert webui_choices.settings_of("Custom", single) == {STEP_REUSE: StepReuseSettings(budget=0.1)}
     found = webui_choices.settings_of("Fastest", single)
-    assert found[TOKEN_MERGING].ratio == 0.75 and found[STEP_REUSE].budget == 0.15
+    assert found == {ATTENTION: "auto", STEP_REUSE: StepReuseSettings(budget=0.15)}
     for wrong in ("fastest", None, 1):
         with pytest.raises(InvalidSetting, match="It must be one of: Off, Same picture, Hardly visible"):
             webui_choices.settings_of(wrong, single)

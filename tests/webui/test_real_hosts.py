@@ -199,7 +199,7 @@ def seed_of(text):
     return int(re.search(r"Seed: (\d+)", text)[1])
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 2}], ids=["one", "batch"])
+@pytest.mark.parametrize("options", [{"steps": 20}, {"steps": 20, "batch_size": 2}], ids=["one", "batch"])
 def test_each_seed_is_drawn_without_and_with(host, options):
     batch = options.get("batch_size", 1)
     plain = [host.asked(seed=1 + number * batch, **options)["images"][-batch:] for number in range(2)]
