@@ -52,6 +52,7 @@ CHANGES_NOTES = {
     "wrong images": "farther than 0.0001 (relative L2 distance of the latents) from the picture that should come out",
     "relative error": "the largest of these distances",
     "graphs, recompiles": "of all changes together",
+    "seconds": "of the main process, of all images together",
     "seconds each": "of the main process for each image, traced and not made into code, in the order of the changes",
 }
 PICTURES_NOTES = {key: NOTES[key] for key in ("psnr", "psnr_tenth", "share", "gain_late")} | {
@@ -199,6 +200,7 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
             "graphs": graphs if name in compiling else None,
             "recompiles": graphs - 1 if name in compiling else None,
             "seconds_each": seconds if name in compiling else None,
+            "seconds": round(sum(seconds), 1) if name in compiling else None,
             "wrong_images": [what for what, error in errors.items() if error > 1e-4],
             "relative_error": max(errors.values()),
         }
