@@ -122,7 +122,8 @@ def kind_of(value: object) -> str:
     """Describe ``value`` in words that need no knowledge of Python."""
     words: dict[type, str] = {type(None): "nothing", str: "text"}
     words |= dict.fromkeys((int, float), "a number") | dict.fromkeys((list, tuple), "a list")
-    return words.get(type(value)) or f"a {type(value).__name__}"
+    name = type(value).__name__
+    return words.get(type(value)) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
 def require_text(name: str, value: object) -> str:

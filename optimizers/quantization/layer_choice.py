@@ -226,7 +226,7 @@ def choose_layers(
     timings: Timings | None = None,
     each: Callable[[LayerChoice], LayerChoice] = lambda choice: choice,
 ) -> LayerChoices:
-    """Choose layer by layer: beside the int8 weights, it needs two float32 copies of one layer.
+    """Choose layer by layer: beside the int8 weights, it needs a few float32 copies of one layer.
 
     Each weight is read only where it is needed; it is quantised on ``device``. ``timings``: of the device that the
     model computes on, not asked for weight only. None: layers are chosen by their error alone.
