@@ -35,7 +35,7 @@ class Wrap:
 
     def __init__(self, owner: object, name: str, make: Make) -> None:
         self.owner, self.name, self.make = owner, name, make
-        self._on, self._in_call = True, False
+        self._on, self._in_call, self._there = True, False, False
         self._slot, self._below, self._value = "", None, NOTHING
 
     def switch(self, on: bool) -> None:
@@ -59,7 +59,8 @@ class Wrap:
             found = own(self.owner, self.name) if below is NOTHING else below
             made = self.make(found)
             self._value = NOTHING if made is found else made
-        if self._value is not NOTHING:
+        self._there = self._value is not NOTHING
+        if self._there:
             attributes[slot] = self._value
 
     def take(self) -> None:
@@ -68,8 +69,9 @@ class Wrap:
         self._put_back()
 
     def _put_back(self) -> None:
-        attributes = self.owner.__dict__
-        if self._value is NOTHING or attributes.get(self._slot) is not self._value:
+        attributes, there = self.owner.__dict__, self._there
+        self._there = False
+        if not there or attributes.get(self._slot) is not self._value:  # others may have set the same value since
             return
         if self._below is NOTHING:
             del attributes[self._slot]

@@ -140,11 +140,14 @@ def test_other_passes_than_before_are_computed_and_counted_as_that():
     rule, x, calls, found = LongRule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), [], []
     run = ReuseRun(rule, x.shape, Blocks(torch.nn.Identity()), AttentionRoute(SamplingRun(), {}))
     for number in range(14):
-        run.begin(LEVELS[number], x, ())
         passes = [x, None] if number < 6 else [x, x]
-        run.passes(passes, x, lambda passes=passes: calls.append(passes) or passes)
-        found.append(rule.skips)
-        run.end(x)  # Skip Layer Guidance calls the passes one by one in a part of the schedule
+
+        def guided(passes=passes):  # Skip Layer Guidance calls the passes one by one in a part of the schedule
+            run.passes(passes, x, lambda: calls.append(passes) or passes)
+            found.append(rule.skips)
+            return x
+
+        run.evaluates(SamplingRun(), None, x, torch.tensor([LEVELS[number]], dtype=torch.float64), guided)
     assert found[5] is True and found[6:9] == [False] * 3
     assert len(calls) == rule.outcome.computed
 

@@ -20,11 +20,12 @@ def run_of(budget=1.0):
 
 def ask(run, x, sigma, asked=True):
     """Make one evaluation as ComfyUI does; return how it was made."""
-    run.begin(sigma, x, ())
-    guided = x / (1 + sigma**2) + 0.5
-    if asked:
-        (guided,) = run.passes(["positive"], x, lambda: [guided])
-    given = run.end(guided)
+
+    def compute():
+        guided = x / (1 + sigma**2) + 0.5
+        return run.passes(["positive"], x, lambda: [guided])[0] if asked else guided
+
+    given = run.evaluates(SamplingRun(), None, x, torch.tensor([sigma], dtype=torch.float64), compute)
     return run.rule.skips, given
 
 
