@@ -35,7 +35,7 @@ def test_the_graph_shows_what_was_done_and_what_it_was_worth(page: Page, compare
     assert len(said) == 3  # Apply ToMe or Reuse Steps, attention, Compare Models
     assert not any(badge.startswith("failed") for badge in said.values())
     if not PICTURES:
-        assert "active in 6 of 10 self-attention blocks" in page.text(".paceline-report-text")
+        assert "active in 3 of 10 self-attention blocks" in page.text(".paceline-report-text")
     assert axe(".paceline-report") == []
     if PICTURES:
         page.wait(lambda: page.element(".p-toast-message") is None, "end of what the frontend says")
