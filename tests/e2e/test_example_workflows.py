@@ -121,10 +121,10 @@ def test_the_nodes_tell_what_they_did(workflow, client, server):
 
 def test_a_mistake_is_a_sentence_in_the_error_dialog(workflow, client):
     prompt = copy.deepcopy(workflow)
-    prompt[nodes_of(prompt, "PacelineApplyToMe")[0]]["inputs"] |= {"max_downsample": "1", "sx": 64}
+    prompt[nodes_of(prompt, "PacelineApplyToMe")[0]]["inputs"] |= {"method": "kv_downsample", "merge_mlp": True}
     with pytest.raises(PromptFailed) as error:
         client.run(prompt)
-    assert "sx is 64 and sy is 2, but block input 1.0" in error.value.message
+    assert "method is kv_downsample, which leaves every query in place: merge_mlp would" in error.value.message
     assert "Traceback" not in error.value.message
     # Nothing is lost: the same graph with the mistake mended runs at once.
     assert client.run(workflow).pixels().std() > 5
