@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,6 @@ from ..service.apply_recipe import BUILT_IN
 from ..service.comfyui.links import require_decoder
 from ..service.comfyui.sampling_job import SamplingJob
 from ..service.recipe import require_preset_name
-from ..service.sweep.axes import describe_cell
 from ..service.sweep.run_sweep import (
     SWEEP_EVENT,
     Bench,
@@ -136,19 +134,11 @@ class PacelineBenchmarkSweep(PacelineNode):
                 kept = phrase("{done} of {total} cells kept: run it again to go on", done=done[0], total=done[1])
                 cls.announce(Summary("partly", kept))
             raise
-        table, text = to_markdown(results, best), summary_of(results, best, plan)
-        cls.announce(_summary(results, best, (*removed, *text.splitlines())))
+        summary = summary_of(results, best, plan, removed)
+        cls.announce(summary)
+        table, text = to_markdown(results, best), "\n".join(summary.details)
         payload = {
-            "text": ["\n\n".join([*removed, text, table])],
+            "text": [f"{text}\n\n{table}"],
             "paceline_sweep": [sweep_payload(plan, results, len(results), name if best else None)],
         }
         return io.NodeOutput(table, text, ui=payload)
-
-
-def _summary(results: list[Result], best: Result | None, details: tuple[str, ...]) -> Summary:
-    counts = {"cells": len(results), **Counter(result.state for result in results)}
-    if best is None:
-        none = phrase("no setting is certainly faster within the allowed difference")
-        return Summary("partly" if results else "inactive", none, counts, details)
-    headline = phrase("{speedup:.2f}x with {cell}", speedup=best.speedup or 0.0, cell=describe_cell(best.cell))
-    return Summary("active", headline, counts, details)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from ...measure.measure import Comparison, MeasurePlan
+from ...optimizers.core.activity import Summary
 from ...optimizers.core.devices import device_name, is_out_of_memory
 from ...optimizers.core.errors import PacelineError, error_line
 from ...optimizers.core.files import fingerprint_of
@@ -147,20 +149,21 @@ def run_sweep(
     return results, chosen
 
 
-def summary_of(results: Sequence[Result], chosen: Result | None, plan: SweepPlan) -> str:
-    """Return the result of a sweep in sentences."""
-    states = [result.state for result in results]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    limit = f"{plan.largest_difference:g} of a seed change"
-    if chosen is None:
-        found = (
-            f"No cell is certainly faster than the plain model within {limit}, so no preset was saved. More runs give "
-            "more certain speed-ups."
-        )
-    else:
-        found = f"Fastest within {limit}: {describe_cell(chosen.cell)}. {chosen.text}\n"
-        found += f"Saved as the preset {plan.study!r} of Optimize (Preset)."
-    return f"{len(results)} cells: {counts}.\n{found}\nPlots, and other studies beside this one: {plan.dashboard}"
+def summary_of(results: Sequence[Result], chosen: Result | None, plan: SweepPlan, removed: Sequence[str]) -> Summary:
+    """Return the result of a sweep; its details are the whole text, with the lines of `plain`."""
+    counts, limit = Counter(result.state for result in results), f"{plan.largest_difference:g} of a seed change"
+    headline = phrase("no setting is certainly faster within the allowed difference")
+    none = f"No cell is certainly faster than the plain model within {limit}, so no preset was saved."
+    found = [f"{none} More runs give more certain speed-ups."]
+    if chosen is not None:
+        cell = describe_cell(chosen.cell)
+        headline = phrase("{speedup:.2f}x with {cell}", speedup=chosen.speedup or 0.0, cell=cell)
+        found = [f"Fastest within {limit}: {cell}. {chosen.text}"]
+        found.append(f"Saved as the preset {plan.study!r} of Optimize (Preset).")
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+    plots = f"Plots, and other studies beside this one: {plan.dashboard}"
+    lines = (f"{len(results)} cells: {states}.", *found, *removed, plots)
+    return Summary("partly" if chosen is None else "active", headline, {"cells": len(results), **counts}, lines)
 
 
 def sweep_payload(plan: SweepPlan, results: Sequence[Result], total: int, preset: str | None = None) -> Payload:
