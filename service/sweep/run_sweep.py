@@ -16,7 +16,7 @@ from ...optimizers.core.devices import device_name, is_out_of_memory
 from ...optimizers.core.errors import PacelineError, error_line
 from ...optimizers.core.files import fingerprint_of
 from ...optimizers.core.phrases import phrase
-from ...optimizers.in_comfyui.run.reporting import Payload
+from ...optimizers.in_comfyui.run.reporting import Payload, send
 from ...optimizers.in_comfyui.structure.model_facts import describe_model
 from ...optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
 from ...optimizers.in_comfyui.structure.user_folder import user_folder
@@ -115,13 +115,14 @@ def run_sweep(
     axes: Axes,
     plan: SweepPlan,
     source: str,
-    say: Callable[[str], None],
-    watch: Callable[[list[Result], int], None],
+    announce: Callable[[Summary], None],
+    node: str | None,
 ) -> tuple[list[Result], Result | None]:
     """Measure all cells that have no result yet; return all, and the one that was saved as a preset.
 
-    ``source`` tells where everything that is connected comes from (:func:`digest_upstream`); ``watch`` is given all
-    results and the number of cells, at the start and after each cell. Errors as of `Sweep`.
+    ``source`` tells where everything that is connected comes from (:func:`digest_upstream`); ``announce`` is told what
+    goes on, and what is kept where it stops; ``node`` is the id of the node in which the table grows. Errors as of
+    `Sweep`.
     """
     sweep = Sweep(axes, plan, _job_identity(bench, source))
     total, bar = sweep.total, progress_bar()
@@ -132,13 +133,19 @@ def run_sweep(
 
         def tell(doing: str) -> None:
             text, number = f"{describe_cell(cell)}: {doing}", min(done + 1, total)
-            say(phrase("cell {number} of {total}: {cell}", number=number, total=total, cell=text))
+            doing = phrase("cell {number} of {total}: {cell}", number=number, total=total, cell=text)
+            announce(Summary("working", doing))
 
         return bench.measure(cell, tell, lambda share: bar(min(1.0, (done + share) / total)))
 
-    for results in sweep.run(measure):
-        bar(min(1.0, len(results) / total))
-        watch(results, total)
+    try:
+        for results in sweep.run(measure):
+            bar(min(1.0, len(results) / total))
+            send(SWEEP_EVENT, node, {"sweep": sweep_payload(plan, results, total)})
+    except BaseException:  # cancelling is one that is no Exception
+        kept = phrase("{done} of {total} cells kept: run it again to go on", done=len(results), total=total)
+        announce(Summary("partly", kept))
+        raise
     chosen = best(results, plan.largest_difference)
     if chosen is not None:
         around = environment(bench.model)
