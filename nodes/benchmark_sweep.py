@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from comfy_api.latest import io
 
 from ..measure.measure import MeasurePlan
-from ..optimizers.core.activity import Summary
 from ..optimizers.core.errors import require_text
-from ..optimizers.core.phrases import phrase
-from ..optimizers.in_comfyui.run.reporting import send
 from ..optimizers.in_comfyui.structure.protocols import VAE, Conditioning, ModelPatcher
 from ..optimizers.in_comfyui.structure.user_folder import user_folder
 from ..service.apply_recipe import BUILT_IN
 from ..service.comfyui.links import require_decoder
 from ..service.comfyui.sampling_job import SamplingJob
 from ..service.recipe import require_preset_name
-from ..service.sweep.axes import describe_cell
-from ..service.sweep.run_sweep import (
-    SWEEP_EVENT,
-    Bench,
-    digest_upstream,
-    plain,
-    read_axes,
-    run_sweep,
-    summary_of,
-    sweep_payload,
-)
-from ..service.sweep.study import Result, SweepPlan, to_markdown
+from ..service.sweep.run_sweep import Bench, digest_upstream, plain, read_axes, run_sweep, summary_of, sweep_payload
+from ..service.sweep.study import SweepPlan, to_markdown
 from . import NODES
 from .common import ADVANCED, PacelineNode
 from .compare_models import drawn_inputs, most_runs_input, prompts_in, prompts_input, sampling_inputs
@@ -120,35 +106,12 @@ class PacelineBenchmarkSweep(PacelineNode):
         bench = Bench(NODES, model, vae, job, MeasurePlan(job.steps, runs, most_runs, job.prompts))
         connected = (*_CONNECTED, *(f"prompts.{name}" for name in prompts or {}))
         source = digest_upstream(getattr(cls.hidden, "prompt", None), getattr(cls.hidden, "unique_id", None), connected)
-        done: tuple[int, int] | None = None  # cells, of how many
-
-        def watch(results: list[Result], total: int) -> None:
-            nonlocal done
-            done = len(results), total
-            send(SWEEP_EVENT, cls.node_id(), {"sweep": sweep_payload(plan, results, total)})
-
-        try:
-            results, best = run_sweep(
-                bench, axes, plan, source, lambda text: cls.announce(Summary("working", text)), watch
-            )
-        except BaseException:  # cancelling is one that is no Exception
-            if done:  # else it was refused before anything was begun
-                kept = phrase("{done} of {total} cells kept: run it again to go on", done=done[0], total=done[1])
-                cls.announce(Summary("partly", kept))
-            raise
-        table, text = to_markdown(results, best), summary_of(results, best, plan)
-        cls.announce(_summary(results, best, (*removed, *text.splitlines())))
+        results, best = run_sweep(bench, axes, plan, source, cls.announce, cls.node_id())
+        summary = summary_of(results, best, plan, removed)
+        cls.announce(summary)
+        table, text = to_markdown(results, best), "\n".join(summary.details)
         payload = {
-            "text": ["\n\n".join([*removed, text, table])],
+            "text": [f"{text}\n\n{table}"],
             "paceline_sweep": [sweep_payload(plan, results, len(results), name if best else None)],
         }
         return io.NodeOutput(table, text, ui=payload)
-
-
-def _summary(results: list[Result], best: Result | None, details: tuple[str, ...]) -> Summary:
-    counts = {"cells": len(results), **Counter(result.state for result in results)}
-    if best is None:
-        none = phrase("no setting is certainly faster within the allowed difference")
-        return Summary("partly" if results else "inactive", none, counts, details)
-    headline = phrase("{speedup:.2f}x with {cell}", speedup=best.speedup or 0.0, cell=describe_cell(best.cell))
-    return Summary("active", headline, counts, details)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from .core.activity import Activity, Summary
-from .core.devices import switched_on
+from .core.devices import SWITCHES
 from .core.errors import BackendUnavailable, InvalidSetting, NothingGained
 from .core.memory_format import channels_last
 from .core.phrases import phrase
@@ -40,15 +41,23 @@ class PrecisionSettings(Settings):
         """The chosen dtype, or None for ``auto``."""
         return _NAMES.get(self.dtype)
 
+    def switches(self) -> tuple[str, ...]:
+        """Return the names of the faster arithmetic that is chosen."""
+        return tuple(name for name in SWITCHES if getattr(self, name))
+
     def extras(self) -> tuple[str, ...]:
         """Return the choices other than the dtype, in words."""
         names = {"channels last": self.channels_last, "fp16 accumulation": self.fp16_accumulation, "TF32": self.tf32}
         return tuple(name for name, chosen in names.items() if chosen)
 
 
-def arithmetic(settings: PrecisionSettings) -> AbstractContextManager[None]:
+@contextmanager
+def arithmetic(settings: PrecisionSettings) -> Iterator[None]:
     """Switch on what ``settings`` ask for, and put the switches back to what they were, also after an error."""
-    return switched_on(settings.fp16_accumulation, settings.tf32)
+    with ExitStack() as stack:
+        for name in settings.switches():
+            stack.enter_context(SWITCHES[name])
+        yield
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -65,30 +74,24 @@ def processor_dtype() -> torch.dtype:
 
 def useless_switch(settings: PrecisionSettings, device: torch.device, dtype: torch.dtype) -> tuple[str, str] | None:
     """Return why a switch would do nothing for a network that computes in ``dtype``, and what to do; else None."""
-    for chosen, name, needed, label in (
-        (settings.fp16_accumulation, "fp16_accumulation", torch.float16, "fp16"),
-        (settings.tf32, "tf32", torch.float32, "fp32"),
-    ):
-        if not chosen:
-            continue
+    for name in settings.switches():
+        label = "fp16" if name == "fp16_accumulation" else "fp32"
+        why, what = "", f"Switch {name} off"
         # torch calls AMD's GPUs "cuda" too. Sums in fp16 are left out there; some of them have TF32.
-        amd = torch.version.hip is not None and device.type == "cuda" and name == "fp16_accumulation"
+        amd = torch.version.hip is not None and device.type == "cuda" and label == "fp16"
         if amd or device.type != "cuda":
-            found = "ROCm" if amd else device.type
-            return f"{name} is for NVIDIA GPUs, and this model computes on {found}.", f"Switch {name} off."
-        if dtype != needed:
+            why = f"is for NVIDIA GPUs, and this model computes on {'ROCm' if amd else device.type}"
+        elif dtype != _NAMES[label]:
             found = str(dtype).removeprefix("torch.")
-            return (
-                f"{name} changes products of {label} numbers only, and this model computes in {found}.",
-                f"Switch {name} off, or choose dtype {label}.",
-            )
-    if settings.fp16_accumulation and not hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
-        problem = f"fp16_accumulation needs torch 2.7 or newer; this is torch {torch.__version__}."
-        return problem, "Switch fp16_accumulation off."
-    if settings.tf32 and torch.cuda.get_device_capability(device) < (8, 0):
-        found = torch.cuda.get_device_name(device)
-        problem = f"tf32 needs a GPU of compute capability 8.0 (RTX 30 or A100) or newer; this is {found}."
-        return problem, "Switch tf32 off."
+            why = f"changes products of {label} numbers only, and this model computes in {found}"
+            what += f", or choose dtype {label}"
+        elif label == "fp16" and not hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
+            why = f"needs torch 2.7 or newer; this is torch {torch.__version__}"
+        elif label == "fp32" and torch.cuda.get_device_capability(device) < (8, 0):
+            found = torch.cuda.get_device_name(device)
+            why = f"needs a GPU of compute capability 8.0 (RTX 30 or A100) or newer; this is {found}"
+        if why:
+            return f"{name} {why}.", f"{what}."
     return None
 
 

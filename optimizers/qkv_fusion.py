@@ -35,28 +35,25 @@ _OF_OTHERS = re.compile(r"attn2$|cross|_to_(audio|video)_")
 
 
 class QKVFusion(Policy):
-    """Compute query, key and value of ``reached`` attention layers in one matrix product; ``notes``: as of a policy."""
+    """Compute query, key and value of ``reached`` attention layers in one matrix product."""
 
     kind = QKV_FUSION
     neutral = True
     title = "Fuse QKV"
 
-    def __init__(self, reached: int, notes: Sequence[str]) -> None:
-        self.reached, self.notes = reached, notes
+    def __init__(self, reached: int) -> None:
+        self.reached = reached
 
     def clauses(self) -> tuple[str, ...]:
-        if not self.reached:
-            return tuple(self.notes)
         headline = phrase("{what} of {count} attention layers", what=TOGETHER, count=self.reached)
-        return headline, "weights are shared, not copied", *self.notes
+        return headline, "weights are shared, not copied"
 
     def summarize(self, activity: Activity) -> Summary:
         details, fallbacks, calls = activity.fallback_lines(), activity.fallback_count, activity.use_count
         counts = {"q_k_v": calls, "fallbacks": fallbacks}
         if not calls:
             none = phrase("no attention layer was called with the same tokens for query, key and value")
-            alone = phrase("every layer was left alone") if fallbacks or not self.reached else none
-            why = next(iter(activity.fallbacks)) if len(activity.fallbacks) == 1 else alone
+            why = next(iter(activity.fallbacks), none)
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
         headline = phrase(
             "one multiplication for {what} in {count} attention {count|call|calls}", what=TOGETHER, count=calls
@@ -91,19 +88,6 @@ def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy:
     return UnsupportedModel(problem, remedy, ", ".join(given))
 
 
-class Projection:
-    """One linear layer of a group.
-
-    Its method takes the place of the layer's ``forward``: blocks share compiled code through methods of ours alone.
-    """
-
-    def __init__(self, group: FusedProjections, index: int) -> None:
-        self._group, self._index = group, index
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self._group.project(self._index, tokens)
-
-
 class FusedProjections:
     """The linear layers of one ``attention`` layer for query, key and value.
 
@@ -113,7 +97,7 @@ class FusedProjections:
     Attributes:
         modules: the layers, and the attention layer where a call must be foreseen.
         functions: what takes the place of the ``forward`` of each, the same for life, so that compiled graphs stay
-            valid; ``below``: the ``forward`` that was there.
+            valid, and methods, as blocks share compiled code through no others; ``below``: what was there.
     """
 
     def __init__(self, attention: Module, layers: Sequence[Module], others: Sequence[str], counter: Any) -> None:
@@ -121,13 +105,12 @@ class FusedProjections:
         taken = inspect.signature(type(attention).forward).parameters
         joint = getattr(attention, "add_k_proj", None) is not None  # which has projections for the other tokens
         self._others = [name for name in others if name in taken and not joint]
-        projections = [Projection(self, index).forward for index in range(len(layers))]
-        self.modules = (*layers, attention) if self._others else tuple(layers)
-        self.functions = (*projections, self._foresee) if self._others else tuple(projections)
+        self.modules = (*layers, attention) if self._others else self.layers
+        self.functions = (self._query, self._key, self._value, self._foresee)[: len(self.modules)]
         self.below: list[Callable[..., Any]] = [module.forward for module in self.modules]
-        self._joined: tuple[Tensor, Tensor | None] | None = None
+        self._joined: list[Parameter] = []
         self._refusal = ""
-        self._sizes: tuple[int, ...] = ()
+        self._sizes: list[int] = []
         self._places: list[tuple[int, int]] = []
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
         self._alike = True
@@ -136,21 +119,20 @@ class FusedProjections:
         """Join the weights for the coming call unless they are; ``refusal``: why a host does not want it, if so."""
         self._kept.clear()  # of a call that was broken off in the middle
         self._alike = True
-        if refusal or self._joined is None or self._places != self._places_now():
-            self._joined = None  # lets go of the memory of before first
+        if refusal or not self._joined or self._places != self._places_now():
+            self._joined = []  # lets go of the memory of before first
             self._refusal = refusal or self.why_apart()
-            if self._refusal:
-                return
-            weights, biases = self._rows()
-            self._sizes = tuple(map(len, weights))
-            self._joined = join_rows(weights), join_rows(biases) if biases else None
-            self._places = self._places_now()
+            if not self._refusal:
+                weights, biases = self._rows()
+                self._sizes = list(map(len, weights))
+                self._joined = [join_rows(rows) for rows in (weights, biases) if rows]
+                self._places = self._places_now()
 
     def separate(self) -> None:
         """Give each layer memory of its own again, with the values it has now."""
-        self._joined = None
+        self._joined = []
         self._kept.clear()
-        for tensor in (one for layer in self.layers for one in layer._parameters.values() if one is not None):
+        for tensor in (one for rows in self._rows() for one in rows if not foreign(one)):
             if tensor.untyped_storage().nbytes() > tensor.nbytes:
                 with torch.inference_mode(tensor.is_inference()), torch.no_grad():
                     tensor.data = tensor.data.clone()
@@ -163,42 +145,50 @@ class FusedProjections:
         self._alike = True
         return result
 
-    def project(self, index: int, tokens: Tensor) -> Tensor:
-        """Compute projection ``index`` of ``tokens``: the query (0) with the two that follow, where that is right."""
-        kept = self._kept.pop(index, None)
-        if kept is not None and kept[0] is tokens:
+    def _query(self, tokens: Tensor) -> Any:
+        """Compute the query of ``tokens``, and keep the key and the value of them, where that is right."""
+        if not self._alike:
+            return self.below[0](tokens)
+        if not self._joined:
+            self._counter.activity.fall_back(self._refusal)
+            return self.below[0](tokens)
+        # In the dtype of the tokens, as ComfyUI's layers do where weights are kept in fewer bits.
+        joined = [one.to(tokens.dtype) for one in self._joined]
+        query, *others = linear(tokens, *joined).split_with_sizes(self._sizes, dim=-1)
+        self._kept.update({index: (tokens, other) for index, other in enumerate(others, 1)})
+        return query
+
+    def _key(self, tokens: Tensor) -> Any:
+        return self._computed_with_query(1, tokens)
+
+    def _value(self, tokens: Tensor) -> Any:
+        return self._computed_with_query(2, tokens)
+
+    def _computed_with_query(self, index: int, tokens: Tensor) -> Any:
+        of, result = self._kept.pop(index, (None, None))
+        if of is tokens:
             if not self._kept:
                 self._counter.activity.use(TOGETHER)
-            return kept[1]
-        if kept is not None:
+            return result
+        if of is not None:
             self._kept.clear()
             self._counter.activity.fall_back(OTHER_CODE)
-        elif index == 0 and self._alike and self._joined is not None:
-            # In the dtype of the tokens, as ComfyUI's layers do where weights are kept in fewer bits.
-            weight, bias = self._joined
-            bias = None if bias is None else bias.to(tokens.dtype)
-            own, *others = linear(tokens, weight.to(tokens.dtype), bias).split_with_sizes(self._sizes, dim=-1)
-            self._kept.update({number: (tokens, other) for number, other in enumerate(others, 1)})
-            return own
-        elif index == 0 and self._alike:
-            self._counter.activity.fall_back(self._refusal)
-        return self.below[index](tokens)  # type: ignore[no-any-return]
+        return self.below[index](tokens)
 
     def why_apart(self) -> str:
         """Return why the weights cannot be one tensor; "" if they can. Joins nothing."""
-        weights, biases = self._rows()
-        kinds = [{(one.device, one.dtype, one.shape[1:]) for one in each} for each in (weights, biases)]
-        alike = len(biases) in (0, len(weights)) and max(map(len, kinds)) == 1
+        kinds = [[(one.device, one.dtype, one.shape[1:]) for one in rows] for rows in self._rows()]
+        alike = len(kinds[1]) in (0, len(self.layers)) and max(len(set(each)) for each in kinds) == 1
         return "" if alike else "its weights differ in device, dtype or width, or only some have a bias"
 
-    def _rows(self) -> tuple[list[Any], list[Any]]:
-        weights = [layer._parameters["weight"] for layer in self.layers]
-        return weights, [bias for layer in self.layers if (bias := layer._parameters.get("bias")) is not None]
+    def _rows(self) -> list[list[Any]]:
+        """Return the weights, and the biases that there are."""
+        found = [[layer._parameters.get(name) for layer in self.layers] for name in ("weight", "bias")]
+        return [[one for one in rows if one is not None] for rows in found]
 
     def _places_now(self) -> list[tuple[int, int]]:
         """Return where the weights lie: these numbers change when one moves, or another takes its place."""
-        weights, biases = self._rows()
-        return [(one.untyped_storage()._cdata, int(one.storage_offset())) for one in (*weights, *biases)]
+        return [(one.untyped_storage()._cdata, int(one.storage_offset())) for rows in self._rows() for one in rows]
 
 
 def why_not_plain(layer: Module, plain: tuple[type, ...]) -> str:

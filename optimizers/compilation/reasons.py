@@ -24,7 +24,7 @@ _CHANGES = (
     (r"cond_or_uncond", "other passes at once (positive prompt, negative prompt, or both together)"),
     (r"weight_function|bias_function|_parameters\['\w+'\]\.patches", "a LoRA that is applied while the layer computes"),
     (r"device", "another device"),
-    (r"token_merging.\]\.full", "full and reduced attention in the same step, or no longer (Apply ToMe)"),
+    (r"token_merging.\]\.record\.full", "full and reduced attention in the same step, or no longer (Apply ToMe)"),
     (r"__closure__|cell_contents|__defaults__|__code__", "another function, or other captured values,"),
     (_PATCHES, "other patches or options"),
     (r"transformer_options|args\[\d+\]\['", "other patches or options"),

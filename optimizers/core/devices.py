@@ -97,17 +97,6 @@ class _Switch:
 
 
 @contextmanager
-def switched_on(fp16_accumulation: bool, tf32: bool) -> Iterator[None]:
-    """Switch on torch's faster arithmetic on NVIDIA GPUs, and put it back to what it was, also after an error."""
-    with ExitStack() as stack:
-        if fp16_accumulation:
-            stack.enter_context(_FP16_ACCUMULATION)
-        if tf32:
-            stack.enter_context(_TF32)
-        yield
-
-
-@contextmanager
 def _fp16_accumulation() -> Iterator[None]:
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_fp16_accumulation
@@ -125,7 +114,8 @@ def _tf32() -> Iterator[None]:
         yield
 
 
-_FP16_ACCUMULATION, _TF32 = _Switch(_fp16_accumulation), _Switch(_tf32)
+SWITCHES = {"fp16_accumulation": _Switch(_fp16_accumulation), "tf32": _Switch(_tf32)}
+"""torch's faster arithmetic on NVIDIA GPUs; each puts back what there was before, also after an error."""
 
 
 @contextmanager

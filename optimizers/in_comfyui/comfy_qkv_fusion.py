@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
-from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch.nn import Linear, Module
 
@@ -21,7 +20,6 @@ STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disab
 PARTLY = "the model is only partly loaded, so that its weights are moved, or a LoRA is applied to them, at each use"
 
 
-@dataclass(eq=False)
 class _Network:
     """What can be computed together in a network, and where that counts.
 
@@ -29,11 +27,12 @@ class _Network:
     again makes a new technique, and nothing may be compiled again for that.
     """
 
-    groups: tuple[FusedProjections, ...] = ()
-    activity: Activity = field(default_factory=Activity)
+    def __init__(self, network: Module) -> None:
+        self.activity = Activity()
+        self.groups = tuple(groups_in(network, projections_of, ("context", "value"), self))
 
 
-_known: weakref.WeakKeyDictionary[Module, _Network] = weakref.WeakKeyDictionary()
+_known: WeakKeyDictionary[Module, _Network] = WeakKeyDictionary()
 
 
 class ModelQKVFusion(ComfyTechnique[ModelCall]):
@@ -46,21 +45,18 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
             remedy = f"Remove the node for this model. It serves {family_names(lambda family: family.attention)}."
             raise nothing_to_fuse(describe_model(patcher), network, (), remedy)
         require_plain_weights("Fuse QKV", network, describe_model(patcher))
-        notes = ["not active while dynamic VRAM streams the weights"] if patcher.is_dynamic() else []
-        if slower := SLOWER.get(patcher.load_device.type):
-            notes.append(f"left alone: {slower}")
-        super().__init__(QKVFusion(len(groups), notes))
-        self._found = _Network()
+        super().__init__(QKVFusion(len(groups)))
+        self._groups: tuple[FusedProjections, ...] = ()
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         if slower := SLOWER.get(call.sigmas.device.type):
             activity.fall_back(slower)
             return
-        found = self._found = _of(call.model.diffusion_model)
-        found.activity = activity
+        found = _of(call.model.diffusion_model)
+        found.activity, self._groups = activity, found.groups
         call.count(self.kind, found)
         shadows = call.cleanup.enter_context(Shadows())
-        for group in found.groups:
+        for group in self._groups:
             reasons = (_why_alone(layer, call.sigmas.device) for layer in group.layers)
             group.prepare(next(filter(None, reasons), ""))
             group.below[:] = [module.forward for module in group.modules]
@@ -70,9 +66,9 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
     def ended(self) -> None:
         """Separate the weights between runs: the model may be unloaded, or used without this technique."""
         super().ended()
-        for group in self._found.groups:
+        for group in self._groups:
             group.separate()
-        self._found = _Network()
+        self._groups = ()
 
 
 def _why_alone(layer: Module, device: Any) -> str:
@@ -91,7 +87,4 @@ def _why_alone(layer: Module, device: Any) -> str:
 def _of(network: Module) -> _Network:
     """Return what can be computed together in a network; the same object as long as it lives."""
     network = getattr(network, "_orig_mod", network)  # ComfyUI's own compile node puts a wrapper in its place
-    if network not in _known:
-        found = _known[network] = _Network()
-        found.groups = tuple(groups_in(network, projections_of, ("context", "value"), found))
-    return _known[network]
+    return _known.get(network) or _known.setdefault(network, _Network(network))

@@ -218,9 +218,9 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
             if not (_are_aligned(context, query) and _are_aligned(value, query)):
                 call.activity.fall_back(_OTHER_KEYS)
                 return tokens
-            if call.keeps(block):
+            if call.record is not None and call.keeps(block):
                 call.next = (block, reduction, query.shape[0])
-                if call.full:
+                if call.record.full:
                     return tokens
             call.activity.use(block.name, reduction.tokens, reduction.kept)
         else:
@@ -239,7 +239,8 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
         Projections work token by token, so that tokens can be left out behind them as well.
         """
         call: ComfyTokenCall = kwargs["transformer_options"][CALL]  # type: ignore[index]
-        if call.next is None:
+        record = call.record
+        if call.next is None or record is None:
             return func(q, k, v, *args, **kwargs)
         (block, reduction, batch), call.next = call.next, None
         if q.shape[:-1] != (batch, reduction.tokens):  # a part of it
@@ -247,7 +248,7 @@ class ComfyTokenMerging(ComfyTechnique[ModelCall]):
             return func(q, k, v, *args, **kwargs)
 
         def reduced() -> Tensor:
-            if not call.full:  # it was counted with its keys
+            if not record.full:  # it was counted with its keys
                 return func(q, k, v, *args, **kwargs)
             keys, values = _reduce_if_aligned(reduction, k, q), _reduce_if_aligned(reduction, v, q)
             call.activity.use(block.name, reduction.tokens, reduction.kept)

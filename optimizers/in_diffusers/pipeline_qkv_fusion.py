@@ -1,7 +1,8 @@
 """Fused projections in diffusers' attention layers, below their processors.
 
-diffusers' own ``fuse_qkv_projections`` replaces processors, keeps the weights twice, does nothing for ControlNets and
-drops a LoRA's part on the fused layers. Here the linear layers themselves work together, so all of these stay right.
+diffusers' own ``fuse_qkv_projections`` replaces processors, keeps the weights twice, leaves layers behind when it is
+undone, and gives wrong pictures with a LoRA. Here the linear layers themselves work together, so all of these stay
+right.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from .patches import Patches
 from .pipeline_technique import PipelineTechnique
 
 GRADIENTS = "gradients of its weights are asked for"
-FUSED = "diffusers has fused them itself (fuse_qkv_projections)"
 
 PROJECTIONS = (("to_q", "to_k", "to_v"), ("add_q_proj", "add_k_proj", "add_v_proj"))
 
@@ -41,21 +41,17 @@ class ComponentQKVFusion(PipelineTechnique):
     roles = (DENOISER, CONTROLNET, VAE)
 
     def attach(self, host: Host, patches: Patches) -> None:
-        part, refused = host.component.part, []
-        self._groups: list[FusedProjections] = []
-        for group in groups_in(part, lambda _: PROJECTIONS, ("encoder_hidden_states",), self):
-            if reason := _why_alone(group) or group.why_apart():
-                refused.append(reason)
-                continue
-            self._groups.append(group)
+        part = host.component.part
+        self._groups = tuple(groups_in(part, lambda _: PROJECTIONS, ("encoder_hidden_states",), self))
+        refused = [reason for group in self._groups if (reason := _why_alone(group) or group.why_apart())]
+        self.policy = QKVFusion(len(self._groups) - len(refused))
+        if len(refused) == len(self._groups) and host.find(INT8) is None:
+            remedy = "Leave FuseQKV out for this component, with components=..."
+            raise nothing_to_fuse(host.component.class_name, part, refused, remedy)
+        for group in self._groups:
             for index, module in enumerate(group.modules):
                 patches.wrap(module, "forward", partial(_instead, group, index))
             patches.on_undo(group.separate)
-        notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
-        self.policy = QKVFusion(len(self._groups), notes)
-        if not self._groups and host.find(INT8) is None:
-            remedy = "Leave FuseQKV out for this component, with components=..."
-            raise nothing_to_fuse(host.component.class_name, part, refused, remedy)
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Join weights that were moved, converted or loaded since the last call."""
@@ -64,14 +60,10 @@ class ComponentQKVFusion(PipelineTechnique):
             # Joined weights have no gradients.
             wanted = torch.is_grad_enabled() and any(one.requires_grad for one in weights)
             refusal = GRADIENTS if wanted else _why_alone(group)
-            if refusal == FUSED:  # else its layers count it
-                self.activity.fall_back(FUSED)
             group.prepare(refusal or SLOWER.get(weights[0].device.type, ""))
 
 
 def _why_alone(group: FusedProjections) -> str:
-    if getattr(group.attention, "fused_projections", False):
-        return FUSED
     return next(filter(None, map(_why_layer_alone, group.layers)), "")
 
 

@@ -12,14 +12,13 @@ from torch import Tensor
 
 from ..core.activity import Activity
 from ..core.devices import is_compiling
-from ..core.errors import InvalidSetting
 from ..core.not_copied import Function, NotCopied
 from ..models.families import Block, Size
 from .gains import LEAST, Gains, Timed
 from .kept import AttentionPlace, Kept, PassRecord
-from .kv_downsample import FewerKeys, minimum_tokens
+from .kv_downsample import FewerKeys, fewer_keys, minimum_tokens
 from .tome_settings import TokenMergingSettings
-from .tomesd import Matching, choices, match, partition
+from .tomesd import Matching, choices, column, match, partition
 
 Reduction = FewerKeys | Matching
 Parts = tuple[Tensor, Tensor]
@@ -31,7 +30,7 @@ MASKED = "an attention mask over the image was given, which does not fit merged 
 
 # Filled with `str.format`, which keeps code under torch.compile in one graph.
 _TOO_FEW = "{tokens} tokens are too few to save time"
-_ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
+_ALL_KEPT = "with these settings, so small a grid keeps all of its tokens"
 _SLOW = "timed here, whole attention takes as long: {speedup:.2f}x"
 _COARSE = "coarser than the two finest levels: with residual they lose more than they save"
 
@@ -62,8 +61,6 @@ class TokenCall(NotCopied):
         kept: of the sampling run.
         step: number of the sampling step, an int64 scalar tensor where graphs are compiled.
         record: what is kept for the passes of the call; None to keep and add nothing.
-        full: whether attention is computed both ways.
-        last: whether nothing is kept any more.
         visits: how many attentions there were in each block.
         made: differences that compiled code has made.
         missed: whether a difference was not there.
@@ -79,8 +76,6 @@ class TokenCall(NotCopied):
     activity: Activity = field(default_factory=Activity)
     step: int | Tensor = 0
     record: PassRecord | None = None
-    full: bool = False
-    last: bool = False
     visits: dict[str, int] = field(default_factory=dict)
     made: dict[AttentionPlace, Tensor] = field(default_factory=dict)
     missed: bool = False
@@ -96,17 +91,14 @@ class TokenCall(NotCopied):
         return self.record is not None and block.name not in self.kept.refused
 
     def reduction(self, block: Block, tokens: Tensor, size: Size) -> Reduction | None:
-        """Decide how ``tokens`` ``[batch, rows * columns, channels]`` of a block are reduced; None, noted, if not.
-
-        Raises `InvalidSetting` if cells are larger than the grid.
-        """
+        """Decide how ``tokens`` ``[batch, rows * columns, channels]`` of a block are reduced; None, noted, if not."""
         self.merged.pop(block.number, None)  # of tokens before these
         if tokens.shape[1] != size[0] * size[1]:
             self.activity.fall_back(OTHER_TOKENS)
             return None
         reduction: Reduction | None
         if self.settings.merges:
-            reduction = self._matching(block, tokens, size)
+            reduction = match(tokens, *self._parts(block, size, tokens.device), self.settings.ratio)
         else:
             reduction = self._fewer_keys(block, tokens, size)
         if reduction is not None and reduction.kept >= reduction.tokens:
@@ -133,7 +125,7 @@ class TokenCall(NotCopied):
         ratio = settings.ratio
         if not keeps and settings.alone is not None:
             ratio = settings.alone if block.downsample == self.levels[0] else 0.0
-        return self.kept.keys(*size, ratio, tokens.device, even=keeps)
+        return self.kept.once(fewer_keys, *size, ratio, tokens.device, keeps)
 
     def _is_slow(self, block: Block, tokens: Tensor) -> bool:
         """Return whether reduced attention gains no time here, and note it."""
@@ -145,16 +137,6 @@ class TokenCall(NotCopied):
         self.activity.skip(block.name, _SLOW.format(speedup=speedup))
         return True
 
-    def _matching(self, block: Block, tokens: Tensor, size: Size) -> Matching:
-        settings, (rows, columns) = self.settings, size
-        if settings.sx > columns or settings.sy > rows:
-            raise InvalidSetting(
-                f"Apply ToMe: sx is {settings.sx} and sy is {settings.sy}, but block {block.name} has only {columns} x "
-                f"{rows} tokens for an image of this size.",
-                "Make sx and sy smaller, lower max_downsample, or make the image larger.",
-            )
-        return match(tokens, *self._parts(block, size, tokens.device), settings.ratio)
-
     def _parts(self, block: Block, size: Size, device: torch.device) -> Parts:
         """Return destinations and sources of a block, which are worked out for all blocks of its level at once."""
         if is_compiling():  # what is known would be another input of its graph
@@ -163,7 +145,7 @@ class TokenCall(NotCopied):
         if level not in self.parts:
             numbers = self.numbers[block.downsample]
             if self.settings.use_rand:
-                drawn = self._drawn(self.kept.column(numbers, device), size, device)
+                drawn = self._drawn(self.kept.once(column, numbers, device), size, device)
                 self.parts[level] = dict(zip(numbers, zip(*drawn, strict=True), strict=True))
             else:
                 self.parts[level] = dict.fromkeys(numbers, self._drawn(0, size, device))
@@ -185,11 +167,11 @@ class TokenCall(NotCopied):
             return reduced()
         self.visits[block.name] = visit = self.visits.get(block.name, 0) + 1
         place = (block.name, visit)
-        compute = whole if self.full else reduced
-        timed = self.timed.get(block.name) if self.full and not is_compiling() else None
+        compute = whole if record.full else reduced
+        timed = self.timed.get(block.name) if record.full and not is_compiling() else None
         begun = None if timed is None else self.gains.moment(timed.device)
         output: Tensor = compute() if is_compiling() else kept.with_room(compute)
-        if not self.full:
+        if not record.full:
             difference = record.differences.get(place)
             if difference is None or difference.shape != output.shape or difference.device != output.device:
                 self.missed = True
@@ -197,7 +179,7 @@ class TokenCall(NotCopied):
             return output + difference.to(output.dtype)  # which the guard may have measured in another one
         if is_compiling():  # what a graph allocates is not kept: `settle` makes a copy outside of it
             self.made[place] = output - reduced()
-        elif not self.last:
+        elif not record.last:
             middle = None if timed is None else self.gains.moment(timed.device)
             kept.keep(record, place, lambda: output - reduced())
             if timed is not None:
@@ -253,10 +235,10 @@ class TokenCall(NotCopied):
         self.visits, self.made = {}, {}
         if record is None or not visits:
             return
-        self.kept.count(self.full, self.missed)
-        for place in () if self.last else tuple(made):
+        self.kept.count(record.full, self.missed)
+        for place in () if record.last else tuple(made):
             self.kept.keep(record, place, made.pop(place).clone)
-        if self.last:
+        if record.last:
             self.kept.drop(record)
 
 

@@ -11,14 +11,15 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from ..core.devices import is_compiling, is_out_of_memory, total_memory
 from ..core.not_copied import NotCopied
 from .gains import FullSteps
-from .kv_downsample import FewerKeys, fewer_keys
+
+T = TypeVar("T")
 
 UNTOLD = "the begin and the end of a step are unknown here"
 COMPILED = "the network is compiled, and compiled code cannot keep a difference here"
@@ -61,11 +62,12 @@ class SamplingStep:
 
 @dataclass
 class PassRecord:
-    """What is kept for one batch of conditionings, and when it was measured."""
+    """What is kept for one batch of conditionings, when it was measured, and whether it is now, or never again."""
 
     measured: Hashable
     number: int
     full: bool = True
+    last: bool = False
     differences: dict[AttentionPlace, Tensor] = field(default_factory=dict)
 
 
@@ -95,8 +97,7 @@ class Kept(NotCopied):
         self.refused: set[str] = set()
         self.share = 0.0
         self.slow: dict[str, float] = {}
-        self._keys: dict[Hashable, FewerKeys] = {}
-        self._columns: dict[Hashable, Tensor] = {}
+        self._made: dict[Hashable, Any] = {}
         self._records: dict[Hashable, PassRecord] = {}
         self._steps: tuple[Sequence[float], FullSteps] | None = None
         self._given_up = False
@@ -135,24 +136,16 @@ class Kept(NotCopied):
             self._records[passes] = known = PassRecord(now, evaluation.number)
         else:
             known.full = known.measured != now if evaluation.whole is None else evaluation.whole
-        known.measured, known.number = now, evaluation.number
+        known.measured, known.number, known.last = now, evaluation.number, evaluation.last
         return known
 
-    def keys(self, height: int, width: int, ratio: float, device: torch.device, even: bool) -> FewerKeys:
-        """Return which keys stay on a grid, worked out once for the run."""
+    def once(self, make: Callable[..., T], *of: Hashable) -> T:
+        """Return ``make(*of)``, worked out once for the run."""
         if is_compiling():  # what is kept would be another input of its graph
-            return fewer_keys(height, width, ratio, device, even)
-        key = (height, width, ratio, device, even)
-        if key not in self._keys:
-            self._keys[key] = fewer_keys(height, width, ratio, device, even)
-        return self._keys[key]
-
-    def column(self, numbers: tuple[int, ...], device: torch.device) -> Tensor:
-        """Return numbers as ``[numbers, 1]`` on a device, copied there once for the run."""
-        key = (numbers, device)
-        if key not in self._columns:
-            self._columns[key] = torch.tensor(numbers, device=device)[:, None]
-        return self._columns[key]
+            return make(*of)
+        if (make, of) not in self._made:
+            self._made[make, of] = make(*of)
+        return self._made[make, of]  # type: ignore[no-any-return]
 
     def leave_out(self, reason: str) -> None:
         """Note why a call is made without what is kept."""
@@ -206,8 +199,7 @@ class Kept(NotCopied):
         for record in self._records.values():
             self.drop(record)
         self._records.clear()
-        self._keys.clear()
-        self._columns.clear()
+        self._made.clear()
 
     def lines(self) -> Iterator[str]:
         """Yield what the run came to, in words."""

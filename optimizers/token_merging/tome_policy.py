@@ -119,12 +119,11 @@ class TokenMergingPolicy(Policy, Generic[B]):
             self.kept.leave_out(refusal or UNTOLD)
         elif settings.keeps and evaluation is not None:
             record = self.kept.record(evaluation, passes, settings.ratio, again)
-        full, last = record is not None and record.full, evaluation is not None and evaluation.last
-        if record is not None and not full:
-            self.gains.decide()
-        made = kind(settings, self._levels, self.kept, activity, step, record, full, last)
+        made = kind(settings, self._levels, self.kept, activity, step, record)
         made.numbers = self._numbers
         if record is not None:
+            if not record.full:
+                self.gains.decide()
             # Not Reuse Steps, which leaves out whole calls: with and without it, attention is as slow and must be the
             # same.
             others = [one.describe() for one in beside if one.kind not in (self.kind, STEP_REUSE)]

@@ -71,6 +71,11 @@ def choices(count: int, options: int, step: int | Tensor, block: int | Tensor, d
     return (mix(words) * options) >> 32
 
 
+def column(blocks: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return several blocks as ``choices`` takes them."""
+    return torch.tensor(blocks, device=device)[:, None]
+
+
 def partition(
     height: int, width: int, sx: int, sy: int, offsets: Tensor | None, device: torch.device | str
 ) -> tuple[Tensor, Tensor]:

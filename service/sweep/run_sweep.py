@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -10,11 +11,12 @@ from typing import Any
 import torch
 
 from ...measure.measure import Comparison, MeasurePlan
+from ...optimizers.core.activity import Summary
 from ...optimizers.core.devices import device_name, is_out_of_memory
 from ...optimizers.core.errors import PacelineError, error_line
 from ...optimizers.core.files import fingerprint_of
 from ...optimizers.core.phrases import phrase
-from ...optimizers.in_comfyui.run.reporting import Payload
+from ...optimizers.in_comfyui.run.reporting import Payload, send
 from ...optimizers.in_comfyui.structure.model_facts import describe_model
 from ...optimizers.in_comfyui.structure.protocols import VAE, ModelPatcher
 from ...optimizers.in_comfyui.structure.user_folder import user_folder
@@ -113,13 +115,14 @@ def run_sweep(
     axes: Axes,
     plan: SweepPlan,
     source: str,
-    say: Callable[[str], None],
-    watch: Callable[[list[Result], int], None],
+    announce: Callable[[Summary], None],
+    node: str | None,
 ) -> tuple[list[Result], Result | None]:
     """Measure all cells that have no result yet; return all, and the one that was saved as a preset.
 
-    ``source`` tells where everything that is connected comes from (:func:`digest_upstream`); ``watch`` is given all
-    results and the number of cells, at the start and after each cell. Errors as of `Sweep`.
+    ``source`` tells where everything that is connected comes from (:func:`digest_upstream`); ``announce`` is told what
+    goes on, and what is kept where it stops; ``node`` is the id of the node in which the table grows. Errors as of
+    `Sweep`.
     """
     sweep = Sweep(axes, plan, _job_identity(bench, source))
     total, bar = sweep.total, progress_bar()
@@ -130,13 +133,19 @@ def run_sweep(
 
         def tell(doing: str) -> None:
             text, number = f"{describe_cell(cell)}: {doing}", min(done + 1, total)
-            say(phrase("cell {number} of {total}: {cell}", number=number, total=total, cell=text))
+            doing = phrase("cell {number} of {total}: {cell}", number=number, total=total, cell=text)
+            announce(Summary("working", doing))
 
         return bench.measure(cell, tell, lambda share: bar(min(1.0, (done + share) / total)))
 
-    for results in sweep.run(measure):
-        bar(min(1.0, len(results) / total))
-        watch(results, total)
+    try:
+        for results in sweep.run(measure):
+            bar(min(1.0, len(results) / total))
+            send(SWEEP_EVENT, node, {"sweep": sweep_payload(plan, results, total)})
+    except BaseException:  # cancelling is one that is no Exception
+        kept = phrase("{done} of {total} cells kept: run it again to go on", done=len(results), total=total)
+        announce(Summary("partly", kept))
+        raise
     chosen = best(results, plan.largest_difference)
     if chosen is not None:
         around = environment(bench.model)
@@ -147,20 +156,21 @@ def run_sweep(
     return results, chosen
 
 
-def summary_of(results: Sequence[Result], chosen: Result | None, plan: SweepPlan) -> str:
-    """Return the result of a sweep in sentences."""
-    states = [result.state for result in results]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    limit = f"{plan.largest_difference:g} of a seed change"
-    if chosen is None:
-        found = (
-            f"No cell is certainly faster than the plain model within {limit}, so no preset was saved. More runs give "
-            "more certain speed-ups."
-        )
-    else:
-        found = f"Fastest within {limit}: {describe_cell(chosen.cell)}. {chosen.text}\n"
-        found += f"Saved as the preset {plan.study!r} of Optimize (Preset)."
-    return f"{len(results)} cells: {counts}.\n{found}\nPlots, and other studies beside this one: {plan.dashboard}"
+def summary_of(results: Sequence[Result], chosen: Result | None, plan: SweepPlan, removed: Sequence[str]) -> Summary:
+    """Return the result of a sweep; its details are the whole text, with the lines of `plain`."""
+    counts, limit = Counter(result.state for result in results), f"{plan.largest_difference:g} of a seed change"
+    headline = phrase("no setting is certainly faster within the allowed difference")
+    none = f"No cell is certainly faster than the plain model within {limit}, so no preset was saved."
+    found = [f"{none} More runs give more certain speed-ups."]
+    if chosen is not None:
+        cell = describe_cell(chosen.cell)
+        headline = phrase("{speedup:.2f}x with {cell}", speedup=chosen.speedup or 0.0, cell=cell)
+        found = [f"Fastest within {limit}: {cell}. {chosen.text}"]
+        found.append(f"Saved as the preset {plan.study!r} of Optimize (Preset).")
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+    plots = f"Plots, and other studies beside this one: {plan.dashboard}"
+    lines = (f"{len(results)} cells: {states}.", *found, *removed, plots)
+    return Summary("partly" if chosen is None else "active", headline, {"cells": len(results), **counts}, lines)
 
 
 def sweep_payload(plan: SweepPlan, results: Sequence[Result], total: int, preset: str | None = None) -> Payload:

@@ -87,7 +87,7 @@ DONE: list[tuple[Any, Callable[[Any], None], float, str]] = [
     (MERGED, other_layers("attn1"), 0, THEIRS),
     (FUSED, other_layers("to_v"), 0, THEIRS),
     (FUSED, pruned, EXACT, "pruning or another"),
-    (FUSED, fused_by_diffusers, 0, "diffusers has fused them itself"),
+    (FUSED, fused_by_diffusers, 0, "no attention layer was called with the same tokens"),
     (FUSED, offloaded, EXACT, "active"),
     (FUSED, adapted, EXACT, "active"),
     (FUSED, cast, 0, "casts its weights in each call"),

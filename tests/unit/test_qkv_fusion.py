@@ -19,7 +19,7 @@ def test_weights_that_cannot_be_joined_are_refused_with_the_reason(reads, other)
 
 @pytest.mark.parametrize(("used", "fallbacks"), [(0, {}), (0, {"why": 2}), (4, {}), (4, {"why": 1})], ids=range(4))
 def test_the_report_says_in_how_many_calls_and_why_not(reads, used, fallbacks):
-    found = QKVFusion(1, ()).summarize(Activity(used={"q, k and v": used} if used else {}, fallbacks=fallbacks))
+    found = QKVFusion(1).summarize(Activity(used={"q, k and v": used} if used else {}, fallbacks=fallbacks))
     reads(found.state, found.headline)
     assert found.counts == {"q_k_v": used, "fallbacks": sum(fallbacks.values())}
     assert list(found.details) == [f"{count} x fallback: {why}" for why, count in fallbacks.items()]

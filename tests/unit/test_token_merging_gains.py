@@ -80,7 +80,7 @@ def test_where_it_does_not_gain_attention_stays_whole_and_the_report_says_so(tmp
 
 def test_what_others_do_beside_it_is_timed_anew():
     run(1.2)
-    counts, _, _ = run(0.3, beside=[QKVFusion(7, ())])
+    counts, _, _ = run(0.3, beside=[QKVFusion(7)])
     assert counts == [2] * 20
 
 

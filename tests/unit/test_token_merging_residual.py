@@ -43,7 +43,7 @@ BLOCK = Block("block", 0, 1)
 def called(kept, number, sigma, ratio=0.75, passes="both", taking_part=None):
     """One call of a network that keeps a difference; None where it is left out."""
     record = kept.record(SamplingStep(LEVELS, number, sigma, taking_part), passes, ratio)
-    return record and TokenCall(TokenMergingSettings(), (1, 2), kept, record=record, full=record.full)
+    return record and TokenCall(TokenMergingSettings(), (1, 2), kept, record=record)
 
 
 def run(kept, sigmas, active=None):
@@ -51,7 +51,7 @@ def run(kept, sigmas, active=None):
     found = []
     for number, sigma in enumerate(sigmas):
         call = called(kept, number, sigma, 0.3125, taking_part=active and active(sigma))
-        found.append(call.full)
+        found.append(call.record.full)
         whole, reduced = torch.full((1, 4, 8), 3.0), torch.full((1, 4, 8), 1.0)
         output = call.attend(BLOCK, lambda whole=whole: whole, lambda reduced=reduced: reduced)
         assert torch.equal(output, whole)  # the difference is the same in each step here

@@ -94,7 +94,7 @@ interface Profile {
   about: Record<string, string>;
 }
 
-/** Websocket event `paceline.sweep`, from nodes/benchmark_sweep.py. */
+/** Websocket event `paceline.sweep`, from service/sweep/run_sweep.py. */
 interface SweepPayload {
   /** Execution id. */
   node: string;
