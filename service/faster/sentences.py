@@ -175,7 +175,7 @@ def proved(found: Comparison, computed: tuple[float, float], pictures: int, beyo
     ``beyond``: whether a picture is farther than was allowed.
     """
     measured = phrase(
-        "Measured, steps of {pictures} pictures: {counted}; {speed}.",
+        "Measured, steps of {pictures} pictures: {counted}. {speed}.",
         pictures=pictures,
         counted=_counted(found.verdict.seed_share, computed),
         speed=speed_text(found.evidence.speedup),
