@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...measure.expect import Probed, Range, pays_from
+from ...measure.expect import GAIN, Probed, Range, pays_from
 from ...measure.measure import Comparison
 from ...measure.verdict import counted_text, late_text, of_a_seed_change, speed_text
 from ...optimizers.core.phrases import Phrase, data, phrase
@@ -107,6 +107,8 @@ def why_dropped(tried: Tried, limit: float, pictures: int) -> Phrase | None:
         return phrase("{name}: {why}.", name=one.name, why=one.why_not)
     if one.state in ("untried", "unclear", "drowned"):
         return None
+    if one.state != "faster" and one.speedup[1] >= GAIN:
+        return phrase("{name}: {times:.2f}x as fast here, which can be chance.", name=one.name, times=one.speedup[1])
     if one.state != "faster":
         return phrase("{name}: {times:.2f}x as fast here, which is no gain.", name=one.name, times=one.speedup[1])
     picture = pays_from(one.once, tried.won)
