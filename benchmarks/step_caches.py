@@ -136,15 +136,11 @@ def with_tokens(bench: Bench, budget: float) -> Apply:
     """Return what puts Apply ToMe on top of Reuse Steps; evaluations count by their share of the plain operations."""
     from comfy.patcher_extension import WrappersMP
 
-    both = [reused(budget), tome(preset="quality")]
+    reuse, merge = reused(budget), tome(preset="quality")
     (prompt, seed), steps, counted = bench.pairs[0], bench.solver.steps, bench.counted
-
-    def put(patcher: Any) -> Any:
-        return both[1](both[0](patcher))
-
     whole = operations(lambda: bench.sample(bench.patcher, prompt, seed, 1)) / bench.passes
     counted.pictures = 0.0
-    reduced = operations(lambda: bench.sample(put(bench.patcher), prompt, seed, steps))
+    reduced = operations(lambda: bench.sample(merge(reuse(bench.patcher)), prompt, seed, steps))
     share = reduced / counted.pictures / whole
 
     def count(executor: Callable[..., Any], x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -152,7 +148,7 @@ def with_tokens(bench: Bench, budget: float) -> Apply:
         return executor(x, *args, **kwargs)
 
     def apply(patcher: Any) -> Any:
-        clone = put(patcher)
+        clone = merge(reuse(patcher))
         clone.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "tokens", count)
         return clone
 
@@ -262,7 +258,7 @@ def together(rows: Sequence[Row]) -> Iterator[Row]:
 
 def main() -> None:
     """Measure the solvers that were asked for."""
-    options = arguments(__doc__.splitlines()[0], only=(*WITNESSES, *FEW.keys() - WITNESSES.keys()), more=_more)
+    options = arguments(__doc__.splitlines()[0], only=tuple(WITNESSES | FEW), more=_more)
     witness, solvers = (FEW if options.few else WITNESSES)[options.only or "icons"]
     witness = replace(witness, guidance=options.guidance or witness.guidance)
     names = options.solvers or (QUICK if options.quick and not options.few else [solver.name for solver in solvers])

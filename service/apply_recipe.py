@@ -200,8 +200,8 @@ def _can_compile(device: str) -> bool:
 def built_in_recipe(name: str, machine: Machine, reuse_steps: bool = False) -> Recipe:
     """Return the recipe ``name`` for ``machine``; `InvalidSetting` for another name.
 
-    With ``reuse_steps`` those that change pictures leave out steps in the place of tokens: at as much work Reuse Steps
-    alone stays nearer than with Apply ToMe on top (docs/results.md).
+    With ``reuse_steps`` those that change pictures leave out steps in the place of tokens: with both, single pictures
+    leave the budget of Reuse Steps (docs/results.md).
     """
     require_choice("preset", name, BUILT_IN)
     choice = CHOICES[name]
